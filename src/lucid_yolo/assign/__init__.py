@@ -1,0 +1,1 @@
+"""Which anchor point learns which target."""

@@ -1,0 +1,1 @@
+"""Measuring speed and proving equality."""

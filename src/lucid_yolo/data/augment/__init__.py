@@ -1,0 +1,1 @@
+"""Applying a plan to pixels and boxes."""

@@ -1,0 +1,1 @@
+"""Data set formats, each read into image records and a row account."""

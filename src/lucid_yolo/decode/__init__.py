@@ -1,0 +1,1 @@
+"""Raw predictions to ranked detections."""

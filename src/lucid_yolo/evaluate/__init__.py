@@ -1,0 +1,1 @@
+"""Detections and ground truth to numbers."""

@@ -1,0 +1,1 @@
+"""Boxes, points, distances and ordering: exact small functions on tensors."""

@@ -1,0 +1,1 @@
+"""MuSGD, schedules and averaging on flat tensors."""

@@ -1,0 +1,1 @@
+"""Drawing; never calls a model."""
