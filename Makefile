@@ -1,0 +1,56 @@
+# The words of the project; `make help` lists them. Every word but `setup` runs inside $(VENV).
+VENV ?= .venv
+PYTHON ?= python3
+ARGS ?=
+
+BIN := $(abspath $(VENV))/bin
+STAMP := $(VENV)/.installed
+CODE := $(wildcard src tests benchmarks examples notebooks)
+PROSE := $(wildcard docs *.md Makefile .ci pyproject.toml)
+
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+.DEFAULT_GOAL := help
+.PHONY: setup demo lint type test test-slow test-gpu bench docs clean help
+
+setup: $(STAMP) ## create the virtual environment and install the package with its development tools
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -e ".[dev]"
+	touch $@
+
+demo: $(STAMP) ## make a small data set, train on it, evaluate, draw predictions (CPU, minutes)
+	PATH="$(BIN):$$PATH" bash examples/demo.sh
+
+lint: type ## formatting, style, import direction, types, spelling
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/lint-imports
+	$(BIN)/codespell $(CODE) $(PROSE)
+
+type: $(STAMP) ## types only
+	$(BIN)/mypy
+
+test: $(STAMP) ## the CPU suite: neither slow nor on a GPU
+	$(BIN)/pytest $(ARGS)
+
+# pytest answers 5 when it collects nothing: an error as soon as a test carries the mark.
+test-slow: $(STAMP) ## the CPU tests that take minutes
+	$(BIN)/pytest -m "slow and not gpu" $(ARGS) || { [ $$? -eq 5 ] && ! grep -rqE "mark\.slow\b" tests; }
+
+test-gpu: $(STAMP) ## the tests that need a CUDA device
+	$(BIN)/pytest -m gpu $(ARGS)
+
+bench: $(STAMP) ## time the training step: loader, computation, end to end; ARGS="..." adds flags
+	$(BIN)/lucid-bench step $(ARGS)
+
+docs: $(STAMP) ## run every example in a docstring and follow every link in the documentation
+	$(BIN)/pytest --doctest-modules tests/test_frame.py src
+
+clean: ## remove caches and build products; keeps runs, data and the environment
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
