@@ -127,6 +127,13 @@ def test_a_decision_says_why_what_and_what_follows(page: Path) -> None:
     assert re.match(rf"# {page.stem[:4]} · \S", text)
 
 
+def test_the_readme_shows_every_folder_of_the_package() -> None:
+    tree = (ROOT / "README.md").read_text("utf-8").split("src/lucid_yolo/\n")[1].split("tests/")[0]
+    shown = set(re.findall(r"^  (\w+)/ ", tree, re.MULTILINE))
+    package = ROOT / "src" / "lucid_yolo"
+    assert shown == {path.relative_to(package).parts[0] for path in repository_files() if path.parent.parent == package}
+
+
 def test_the_licence_is_the_whole_apache_text() -> None:
     text = (ROOT / "LICENSE").read_text("utf-8")
     assert text.lstrip().startswith("Apache License")
