@@ -1,0 +1,334 @@
+"""COCO average precision of boxes, equal to the reference evaluator to twelve digits."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+from faster_coco_eval import COCO, COCOeval_faster
+from numpy.typing import NDArray
+
+from lucid_yolo.structures import ClassMap, ImageRecord
+
+logger = logging.getLogger(__name__)
+
+NUM_IOUS, NUM_RECALLS, NUM_AREAS = 10, 101, 4
+IOU_50, IOU_75 = 0, 5
+AREA_ALL, AREA_SMALL, AREA_MEDIUM, AREA_LARGE = range(NUM_AREAS)
+
+
+@dataclass(frozen=True)
+class ImageDetections:
+    """Detections of one image, in any order.
+
+    Attributes:
+        image_id: Id of the image, as in its :class:`~lucid_yolo.structures.ImageRecord`.
+        boxes_xyxy_src: ``[n, 4]`` corners in source pixels; an inverted side counts as zero.
+        score: ``[n]`` finite, higher is more certain.
+        label: ``[n]`` contiguous class index.
+
+    Raises:
+        ValueError: An array has another shape or holds a number that is not finite.
+    """
+
+    image_id: int | str
+    boxes_xyxy_src: NDArray[Any]
+    score: NDArray[Any]
+    label: NDArray[Any]
+
+    def __post_init__(self) -> None:
+        num = len(self.score)
+        for name, shape in (("boxes_xyxy_src", (num, 4)), ("score", (num,)), ("label", (num,))):
+            array = getattr(self, name)
+            if array.shape != shape:
+                raise ValueError(f"image {self.image_id!r}, {name}: expected shape {shape}, found {array.shape}")
+            if not np.isfinite(array).all():
+                raise ValueError(f"image {self.image_id!r}, {name}: expected finite numbers, found NaN or infinity")
+
+
+@dataclass(frozen=True)
+class ClassMetrics:
+    """Average precision of one class; NaN for a class without objects.
+
+    Attributes:
+        label: Contiguous class index.
+        source_id: Category id as the data set writes it.
+        name: Class name.
+        ap: Mean over IoU 0.50:0.95.
+        ap50: At IoU 0.50.
+        num_objects: Ground truths, ignored regions left out.
+        num_images: Images with at least one of them.
+    """
+
+    label: int
+    source_id: int
+    name: str
+    ap: float
+    ap50: float
+    num_objects: int
+    num_images: int
+
+
+@dataclass(frozen=True)
+class BoxMetrics:
+    """The COCO numbers in [0, 1]; NaN where no object of the kind exists (``None`` in :meth:`to_dict`).
+
+    Attributes:
+        map: Mean AP over classes and IoU 0.50:0.95.
+        map50: Mean AP at IoU 0.50.
+        map75: Mean AP at IoU 0.75.
+        map_small: Objects up to 32² source pixels of annotated area.
+        map_medium: Objects of 32² to 96².
+        map_large: Objects of 96² and more.
+        ar_1: Mean recall with one detection per image and class.
+        ar_10: With ten.
+        ar_max: With ``max_detections``.
+        ar_small: ``ar_max`` of small objects.
+        ar_medium: ``ar_max`` of medium objects.
+        ar_large: ``ar_max`` of large objects.
+        per_class: One row per class of the class map, in its order.
+        max_detections: Detections used per image and class.
+        num_images: Images evaluated.
+        num_objects: Ground truths, ignored regions left out.
+        num_cut_objects: Ground truths beyond ``max_detections`` in one image: out of reach of any detector
+            that returns so many detections.
+    """
+
+    map: float
+    map50: float
+    map75: float
+    map_small: float
+    map_medium: float
+    map_large: float
+    ar_1: float
+    ar_10: float
+    ar_max: float
+    ar_small: float
+    ar_medium: float
+    ar_large: float
+    per_class: tuple[ClassMetrics, ...]
+    max_detections: int
+    num_images: int
+    num_objects: int
+    num_cut_objects: int
+
+    def scalars(self) -> dict[str, float]:
+        """Return the headline numbers by name, for loggers."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name.startswith(("map", "ar_"))}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain values that are valid JSON: ``None`` where a number is undefined."""
+        state = asdict(self)
+        state["per_class"] = [_without_nan(row) for row in state["per_class"]]
+        return _without_nan(state)
+
+
+def _without_nan(row: dict[str, Any]) -> dict[str, Any]:
+    return {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in row.items()}
+
+
+def pair_by_image(
+    records: Sequence[ImageRecord], detections: Sequence[ImageDetections], num_classes: int
+) -> list[tuple[ImageRecord, ImageDetections]]:
+    """Give every record its detections, ordered by image id so that results depend on no order.
+
+    Args:
+        records: Ground truth, every image id once.
+        detections: At most one entry per image; an image without an entry has no detections.
+        num_classes: Labels must lie below it.
+
+    Raises:
+        ValueError: An image id repeats or is unknown, or a label is out of range.
+    """
+    by_id = {d.image_id: d for d in detections}
+    known = {r.image_id for r in records}
+    if len(by_id) != len(detections) or len(known) != len(records):
+        raise ValueError("expected every image id once in records and once in detections, found repeated ids")
+    if unknown := [i for i in by_id if i not in known]:
+        raise ValueError(f"detections: expected image ids of the records, found {len(unknown)} others: {unknown[:5]}")
+    pairs = []
+    for record in sorted(records, key=lambda r: (isinstance(r.image_id, str), r.image_id)):
+        found = by_id.get(record.image_id) or _no_detections(record.image_id)
+        for name, labels in (("records", record.labels), ("detections", found.label)):
+            if len(labels) and not (labels.min() >= 0 and labels.max() < num_classes):
+                raise ValueError(
+                    f"{name}, image {record.image_id!r}: expected labels in 0..{num_classes - 1}, "
+                    f"found {labels.min()}..{labels.max()}"
+                )
+        pairs.append((record, found))
+    return pairs
+
+
+def _no_detections(image_id: int | str) -> ImageDetections:
+    return ImageDetections(image_id, np.zeros((0, 4)), np.zeros(0), np.zeros(0, dtype=np.int64))
+
+
+def evaluate_boxes(
+    records: Sequence[ImageRecord],
+    detections: Sequence[ImageDetections],
+    class_map: ClassMap,
+    max_detections: int = 300,
+) -> BoxMetrics:
+    """Return COCO average precision and recall of one head's detections.
+
+    Args:
+        records: Ground truth of every evaluated image, in any order; ignored rows are crowds.
+        detections: Detections, in any order of images; images may be left out.
+        class_map: The classes; its order is the order of the per-class table.
+        max_detections: Best detections used per image and class, at least 1.
+
+    Returns:
+        The metrics, NaN where undefined.
+
+    Raises:
+        ValueError: Ids repeat or are unknown, labels are out of range, or ``max_detections`` is below 1.
+
+    Source:
+        The COCO detection evaluation; oracle pycocotools.
+    """
+    if max_detections < 1:
+        raise ValueError(f"max_detections: expected at least 1, found {max_detections}")
+    pairs = pair_by_image(records, detections, len(class_map))
+    caps = sorted({min(1, max_detections), min(10, max_detections), max_detections})
+    precision = np.full((len(class_map), NUM_IOUS, NUM_RECALLS, NUM_AREAS, len(caps)), -1.0)
+    recall = np.full((len(class_map), NUM_IOUS, NUM_AREAS, len(caps)), -1.0)
+    per_class = []
+    for label, (truths, found) in enumerate(_tables_by_class(pairs, len(class_map))):
+        objects = truths.image[~truths.is_crowd]
+        if len(objects):
+            precision[label], recall[label] = _evaluate_class(truths, found, caps)
+        per_class.append(
+            ClassMetrics(
+                label=label,
+                source_id=class_map.source_ids[label],
+                name=class_map.names[label],
+                ap=_mean(precision[label, :, :, AREA_ALL, -1]),
+                ap50=_mean(precision[label, IOU_50, :, AREA_ALL, -1]),
+                num_objects=len(objects),
+                num_images=len(np.unique(objects)),
+            )
+        )
+    ap, ar = precision[..., -1], recall[..., -1]
+    return BoxMetrics(
+        map=_mean(ap[..., AREA_ALL]),
+        map50=_mean(ap[:, IOU_50, :, AREA_ALL]),
+        map75=_mean(ap[:, IOU_75, :, AREA_ALL]),
+        map_small=_mean(ap[..., AREA_SMALL]),
+        map_medium=_mean(ap[..., AREA_MEDIUM]),
+        map_large=_mean(ap[..., AREA_LARGE]),
+        ar_1=_mean(recall[:, :, AREA_ALL, 0]),
+        ar_10=_mean(recall[:, :, AREA_ALL, caps.index(min(10, max_detections))]),
+        ar_max=_mean(ar[..., AREA_ALL]),
+        ar_small=_mean(ar[..., AREA_SMALL]),
+        ar_medium=_mean(ar[..., AREA_MEDIUM]),
+        ar_large=_mean(ar[..., AREA_LARGE]),
+        per_class=tuple(per_class),
+        max_detections=max_detections,
+        num_images=len(pairs),
+        num_objects=sum(c.num_objects for c in per_class),
+        num_cut_objects=_count_cut_objects(records, max_detections),
+    )
+
+
+@dataclass(frozen=True)
+class _Table:
+    """Boxes of one class in all images; ``score`` is 0 for ground truth, ``is_crowd`` False for detections."""
+
+    image: NDArray[np.int64]
+    boxes_xywh_src: NDArray[np.float64]
+    area_src: NDArray[np.float64]
+    is_crowd: NDArray[np.bool_]
+    score: NDArray[np.float64]
+
+    def take(self, rows: NDArray[np.int64]) -> _Table:
+        return _Table(*(getattr(self, f.name)[rows] for f in fields(self)))
+
+    def to_coco(self) -> COCO:
+        """Return the evaluator's input; ids start at 1, because it reads 0 as "not matched"."""
+        columns = (getattr(self, f.name).tolist() for f in fields(self))
+        annotations = [
+            {"id": i, "image_id": m, "category_id": 1, "bbox": b, "area": a, "iscrowd": int(c), "score": s}
+            for i, (m, b, a, c, s) in enumerate(zip(*columns, strict=True), start=1)
+        ]
+        images = [{"id": i} for i in np.unique(self.image).tolist()]
+        return COCO({"images": images, "annotations": annotations, "categories": [{"id": 1}]})
+
+
+def _tables_by_class(
+    pairs: Sequence[tuple[ImageRecord, ImageDetections]], num_classes: int
+) -> Iterator[tuple[_Table, _Table]]:
+    """Yield (ground truth, detections) of each class; one class at a time keeps the evaluator's memory small."""
+    records, found = [p[0] for p in pairs], [p[1] for p in pairs]
+    truth_xywh = _xywh([r.boxes_xyxy_src for r in records])
+    found_xywh = _xywh([d.boxes_xyxy_src for d in found])
+    is_ignored = _join([r.is_ignored for r in records]).astype(bool)
+    truths = _Table(
+        _image_ranks([len(r.labels) for r in records]),
+        truth_xywh,
+        _join([r.area_src for r in records]),
+        is_ignored,
+        np.zeros(len(truth_xywh)),
+    )
+    dets = _Table(
+        _image_ranks([len(d.score) for d in found]),
+        found_xywh,
+        found_xywh[:, 2] * found_xywh[:, 3],
+        np.zeros(len(found_xywh), dtype=bool),
+        _join([d.score for d in found]),
+    )
+    truth_rows = _rows_by_class(_join([r.labels for r in records]), num_classes)
+    found_rows = _rows_by_class(_join([d.label for d in found]), num_classes)
+    for of_truth, of_found in zip(truth_rows, found_rows, strict=True):
+        yield truths.take(of_truth), dets.take(of_found)
+
+
+def _join(arrays: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
+    return np.concatenate([np.zeros(0), *arrays]).astype(np.float64)
+
+
+def _image_ranks(counts: Sequence[int]) -> NDArray[np.int64]:
+    return np.repeat(np.arange(len(counts)), counts)
+
+
+def _xywh(boxes_xyxy: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
+    xyxy = np.concatenate([np.zeros((0, 4)), *boxes_xyxy]).astype(np.float64)
+    return np.concatenate([xyxy[:, :2], np.maximum(xyxy[:, 2:] - xyxy[:, :2], 0.0)], axis=1)
+
+
+def _rows_by_class(labels: NDArray[np.float64], num_classes: int) -> list[NDArray[np.int64]]:
+    order = np.argsort(labels, kind="stable")
+    return np.split(order, np.searchsorted(labels[order], np.arange(1, num_classes)))
+
+
+def _evaluate_class(truths: _Table, found: _Table, caps: list[int]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return precision ``[IoU, recall, area, cap]`` and recall ``[IoU, area, cap]`` of one class."""
+    run = COCOeval_faster(truths.to_coco(), found.to_coco(), "bbox", print_function=logger.debug)
+    run.params.imgIds = np.union1d(truths.image, found.image).tolist()
+    run.params.maxDets = caps
+    run.evaluate()
+    run.accumulate()
+    shape = (NUM_IOUS, NUM_RECALLS, NUM_AREAS, len(caps))
+    precision = np.asarray(run.eval["precision"]).reshape(shape)
+    return precision, np.asarray(run.eval["recall"]).reshape(NUM_IOUS, NUM_AREAS, len(caps))
+
+
+def _mean(values: NDArray[np.float64]) -> float:
+    """Return the mean of what is defined (the evaluator writes -1 where nothing is), NaN when nothing is."""
+    defined = values[values > -1]
+    return float(defined.mean()) if len(defined) else math.nan
+
+
+def _count_cut_objects(records: Sequence[ImageRecord], max_detections: int) -> int:
+    surplus = [max(0, int((~r.is_ignored).sum()) - max_detections) for r in records]
+    if total := sum(surplus):
+        logger.warning(
+            "%d objects in %d images lie beyond max_detections=%d and cannot all be found; raise max_detections",
+            total,
+            sum(s > 0 for s in surplus),
+            max_detections,
+        )
+    return total
