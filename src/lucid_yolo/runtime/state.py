@@ -1,0 +1,182 @@
+"""Everything a training step changes, in flat buffers."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from lucid_yolo.models.network import Network
+from lucid_yolo.optim.groups import order_by_group
+from lucid_yolo.runtime.flat import FlatLayout
+
+INITIAL_LOSS_SCALE = 65536.0
+_COUNTERS = ("update_index", "num_skipped", "bad_run_length", "first_bad_update", "loss_scale", "growth_count")
+
+
+class TrainState:
+    """Parameters, momentum, averaged parameters, batch-norm statistics, gradient and counters of one run.
+
+    The network's parameters and buffers become views into the flat buffers, and are made so again whenever the network
+    moves to another device.
+
+    Args:
+        network: The network to train, float32.
+
+    Attributes:
+        layout: Order of the parameters: matrices first (see ``order_by_group``).
+        buffer_layout: Order of the batch-norm statistics.
+        params: Flat parameters.
+        momentum: Flat momentum.
+        ema: Flat averaged parameters.
+        exchange: Gradient, batch-norm statistics and one validity flag behind each other: what ranks average.
+        committed_buffers: Batch-norm statistics after the last update.
+        update_index: Updates attempted so far.
+        num_skipped: Updates skipped because something was not finite.
+        bad_run_length: How many of the last updates in a row were skipped.
+        first_bad_update: Update index at which the present run of skips began; -1 if there is none.
+        loss_scale: Factor on the loss before backward; used in fp16 only.
+        growth_count: Updates since the loss scale last changed.
+        micro_index: Micro-steps since the last update (host).
+    """
+
+    def __init__(self, network: Network) -> None:
+        named = order_by_group(dict(network.named_parameters()))
+        buffers = dict(network.named_buffers())
+        for name, tensor in (*named.items(), *buffers.items()):
+            if tensor.dtype != torch.float32:
+                raise ValueError(
+                    f"network: expected float32, found {tensor.dtype} in {name!r}; precision is the step's"
+                )
+        self.network = network
+        self.layout = FlatLayout.of(named)
+        self.buffer_layout = FlatLayout.of(buffers)
+        device = next(iter(named.values())).device
+        self.params = torch.zeros(self.layout.length, device=device)
+        self.momentum = torch.zeros_like(self.params)
+        self.exchange = torch.zeros(self.layout.length + self.buffer_layout.length + 1, device=device)
+        self.layout.pack({name: p.detach() for name, p in named.items()}, self.params)
+        self.buffer_layout.pack(buffers, self.buffers)
+        self.ema = self.params.clone()
+        self.committed_buffers = self.buffers.clone()
+        self.update_index = torch.zeros(1, dtype=torch.int64, device=device)
+        self.num_skipped = torch.zeros_like(self.update_index)
+        self.bad_run_length = torch.zeros_like(self.update_index)
+        self.first_bad_update = torch.full_like(self.update_index, -1)
+        self.loss_scale = torch.full((1,), INITIAL_LOSS_SCALE, device=device)
+        self.growth_count = torch.zeros_like(self.update_index)
+        self.micro_index = 0
+        self._averaged_network: Network | None = None
+        self._bind()
+        network.after_apply = self._follow
+
+    @property
+    def device(self) -> torch.device:
+        """Where the state lives."""
+        return self.params.device
+
+    @property
+    def grads(self) -> Float[Tensor, " n"]:
+        """Flat gradient, summed over the micro-steps so far. A view."""
+        return self.exchange[: self.layout.length]
+
+    @property
+    def buffers(self) -> Float[Tensor, " m"]:
+        """Flat batch-norm statistics as the forward passes leave them. A view."""
+        return self.exchange[self.layout.length : -1]
+
+    @property
+    def flag(self) -> Float[Tensor, 1]:
+        """0 while every loss was finite, NaN otherwise. A view."""
+        return self.exchange[-1:]
+
+    @property
+    def averaged_network(self) -> Network:
+        """A second network whose parameters are views into :attr:`ema`; batch-norm statistics are shared."""
+        if self._averaged_network is None:
+            self._averaged_network = copy.deepcopy(self.network).requires_grad_(False)
+            self._bind()
+        return self._averaged_network
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return every tensor of the state by name; views, for comparing and for restoring byte for byte."""
+        flat = {name: getattr(self, name) for name in ("params", "momentum", "ema", "exchange", "committed_buffers")}
+        return flat | {name: getattr(self, name) for name in _COUNTERS}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return plain copies of everything but the network's own parameters and buffers.
+
+        The partial gradient is there only between the micro-steps of an update.
+        """
+        state: dict[str, Any] = {
+            "momentum": self.layout.unpack(self.momentum),
+            "ema": self.layout.unpack(self.ema),
+            "counters": {name: getattr(self, name).clone() for name in _COUNTERS},
+            "micro_index": self.micro_index,
+        }
+        if self.micro_index:
+            state["grads"] = self.layout.unpack(self.grads)
+            state["committed_buffers"] = self.buffer_layout.unpack(self.committed_buffers)
+            state["flag"] = self.flag.clone()
+        return state
+
+    @torch.no_grad()
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Copy a saved state in place; the network's own state dict is loaded before.
+
+        Raises:
+            ValueError: Names or shapes differ.
+        """
+        self.layout.pack(state["momentum"], self.momentum)
+        self.layout.pack(state["ema"], self.ema)
+        for name in _COUNTERS:
+            getattr(self, name).copy_(state["counters"][name])
+        self.micro_index = int(state["micro_index"])
+        if self.micro_index:
+            self.layout.pack(state["grads"], self.grads)
+            self.buffer_layout.pack(state["committed_buffers"], self.committed_buffers)
+            self.flag.copy_(state["flag"])
+        else:
+            self.exchange[: self.layout.length].zero_()
+            self.flag.zero_()
+            self.committed_buffers.copy_(self.buffers)
+
+    def _bind(self) -> None:
+        """Make the networks' parameters and buffers views into the flat buffers."""
+        _point(self.network, self.layout.views(self.params), self.buffer_layout.views(self.buffers))
+        if self._averaged_network is not None:
+            _point(self._averaged_network, self.layout.views(self.ema), self.buffer_layout.views(self.buffers))
+
+    def _follow(self) -> None:
+        """Move with the network after ``.to()`` and rebuild the views."""
+        parameter = next(self.network.parameters())
+        if parameter.dtype != torch.float32:
+            raise ValueError(f"network: expected float32 while it is in training, found {parameter.dtype}")
+        for name, tensor in self.tensors().items():
+            setattr(self, name, tensor.to(parameter.device))
+        self._bind()
+
+
+def _point(network: Network, params: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> None:
+    for name, parameter in network.named_parameters():
+        parameter.data = params[name]
+        parameter.grad = None
+    for name, buffer in network.named_buffers():
+        buffer.data = buffers[name]
+
+
+def has_intact_views(state: TrainState) -> bool:
+    """Return whether every parameter of the network still lies in the state's flat buffer."""
+    views = state.layout.views(state.params)
+    return all(views[name].data_ptr() == p.data_ptr() for name, p in state.network.named_parameters())
+
+
+def bad_updates(state: TrainState) -> tuple[int, int, int]:
+    """Return (skipped in all, skipped in a row, first of the row). Synchronises."""
+    counters: Int[Tensor, 3] = torch.cat((state.num_skipped, state.bad_run_length, state.first_bad_update))
+    total, run, first = counters.tolist()
+    return total, run, first

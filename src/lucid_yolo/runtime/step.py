@@ -1,0 +1,215 @@
+"""The training step: one straight sequence on fixed shapes, without a host synchronisation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from lucid_yolo.geometry.points import make_anchor_points
+from lucid_yolo.models.head import BRANCHES
+from lucid_yolo.models.scales import STRIDES
+from lucid_yolo.optim.clip import clip_by_norm
+from lucid_yolo.optim.ema import ema_update
+from lucid_yolo.optim.musgd import MuSGD, MuSGDConfig
+from lucid_yolo.runtime.precision import ResolvedPrecision, forward_context
+from lucid_yolo.runtime.state import TrainState
+from lucid_yolo.structures import Batch, LossTerms, Prediction
+from lucid_yolo.tasks.task import Task
+
+GROWTH_INTERVAL = 2000
+_SHORT = {"one_to_many": "o2m", "one_to_one": "o2o"}
+
+
+@runtime_checkable
+class Collective(Protocol):
+    """What the step asks of several devices; both work in place and are uniform over ranks."""
+
+    def average(self, tensor: Tensor) -> None:
+        """Replace ``tensor`` by its mean over all ranks."""
+
+
+@dataclass(frozen=True)
+class StepConfig:
+    """Constants of the step.
+
+    Attributes:
+        image_size_px: (height, width) of the network input.
+        precision: Precision of the network forward.
+        accumulate: Micro-steps per update; their gradients are averaged.
+        clip_norm: Upper bound of the gradient norm; 0 for none.
+        optimizer: Constants of the update rule.
+    """
+
+    image_size_px: tuple[int, int]
+    precision: ResolvedPrecision = "fp32"
+    accumulate: int = 1
+    clip_norm: float = 10.0
+    optimizer: MuSGDConfig = field(default_factory=MuSGDConfig)
+
+
+class TrainStep:
+    """Forward, criterion, backward, clip, update, average and commit.
+
+    Args:
+        state: What the step changes.
+        task: Criterion and gains.
+        schedule: ``[updates, columns]`` table of learning rate, momentum, one-to-many weight, EMA rate.
+        config: Constants.
+        collective: Averages over ranks; None for a single process.
+
+    Attributes:
+        metric_names: Names of the values :meth:`run` returns.
+    """
+
+    def __init__(
+        self,
+        state: TrainState,
+        task: Task,
+        schedule: Float[Tensor, "updates columns"],
+        config: StepConfig,
+        collective: Collective | None = None,
+    ) -> None:
+        if config.accumulate < 1:
+            raise ValueError(f"accumulate: expected at least 1, found {config.accumulate}")
+        device = state.device
+        self.state = state
+        self.task = task
+        self.config = config
+        self.collective = collective
+        self.schedule = schedule.to(device)
+        self.points = make_anchor_points(config.image_size_px, STRIDES, device)
+        self._parameters = dict(state.network.named_parameters())
+        self._gains = torch.tensor(list(task.gains().values()), device=device)
+        views = state.layout.views(state.params)
+        self._optimizer = MuSGD(list(views.values()), list(state.layout.offsets.values()), config.optimizer)
+        self._micro_grads = torch.zeros_like(state.grads) if config.accumulate > 1 else state.grads
+        self._grad_views = list(state.layout.views(self._micro_grads).values())
+        terms = [f"{_SHORT[branch]}/{term}" for branch in BRANCHES for term in task.gains()]
+        self.metric_names = ("loss", *terms, "grad_norm", "is_finite")
+
+    def run(self, batch: Batch) -> Float[Tensor, " metrics"]:
+        """Run one micro-step and, when it is the last of an update, the update.
+
+        Args:
+            batch: Images and targets on the state's device.
+
+        Returns:
+            The values named by ``metric_names``, of this micro-step; norm and validity are those of the last update.
+        """
+        losses = self.micro_step(batch)
+        self.state.micro_index += 1
+        if self.state.micro_index < self.config.accumulate:
+            return torch.cat((losses, losses.new_zeros(1), (self.state.flag == 0).float()))
+        norm, is_finite = self.update()
+        self.state.micro_index = 0
+        return torch.cat((losses, norm.view(1), is_finite.float()))
+
+    def micro_step(self, batch: Batch) -> Float[Tensor, " losses"]:
+        """Forward, criterion, backward; add the gradient to the state.
+
+        Returns:
+            Total loss, then every weighted term per branch.
+        """
+        state, config = self.state, self.config
+        images = batch.images.float().mul(1 / 255)
+        with forward_context(config.precision, state.device):
+            prediction: Prediction = state.network(images)
+        loss, terms = self._loss(self.task.criterion(prediction, batch.targets, self.points))
+
+        for parameter in self._parameters.values():
+            parameter.grad = None
+        scaled = loss * state.loss_scale.squeeze() if config.precision == "fp16" else loss
+        scaled.backward()  # type: ignore[no-untyped-call]
+        self._gather_gradients()
+        loss = loss.detach()
+        state.flag.add_(loss * 0)
+        return torch.cat((loss.view(1), terms.detach().flatten()))
+
+    @torch.no_grad()
+    def update(self) -> tuple[Float[Tensor, ""], Float[Tensor, 1]]:
+        """Clip, update, average and commit; a step that is not finite leaves the state as it was.
+
+        Returns:
+            (gradient norm before clipping, whether the update was committed)
+        """
+        state, config = self.state, self.config
+        if self.collective is not None:
+            self.collective.average(state.exchange)
+        lr, momentum_factor, _, ema_rate = self._scheduled()
+        grads = state.grads / state.loss_scale if config.precision == "fp16" else state.grads
+        grads, norm = clip_by_norm(grads, config.clip_norm)
+        is_finite = torch.isfinite(norm + state.flag)
+
+        params, momentum = self._optimizer.step(state.params, grads, state.momentum, lr, momentum_factor)
+        ema = ema_update(state.ema, params, ema_rate)
+        self._commit(is_finite, params, momentum, ema)
+        return norm, is_finite
+
+    def _scheduled(self) -> tuple[Tensor, ...]:
+        """Return this update's row of the schedule as 0-D tensors; the last row stays behind the end."""
+        row = self.state.update_index.clamp(max=self.schedule.shape[0] - 1)
+        return self.schedule.index_select(0, row).squeeze(0).unbind()
+
+    def _loss(self, terms: LossTerms) -> tuple[Float[Tensor, ""], Float[Tensor, "branches terms"]]:
+        """Normalise and weigh the sums; return the total and every weighted term before the branch weight."""
+        normalizers = terms.normalizers
+        if self.collective is not None:
+            normalizers = normalizers.clone()
+            self.collective.average(normalizers)
+        weighted = terms.sums / normalizers.clamp(min=1.0).unsqueeze(1) * self._gains
+        one_to_many = self._scheduled()[2]
+        branch_weight = torch.stack((one_to_many, 1 - one_to_many))
+        return (weighted.sum(1) * branch_weight).sum(), weighted
+
+    @torch.no_grad()
+    def _gather_gradients(self) -> None:
+        grads = [parameter.grad for parameter in self._ordered_parameters()]
+        torch._foreach_copy_(self._grad_views, grads)  # type: ignore[arg-type]  # a missing gradient raises here
+        if self.config.accumulate > 1:
+            self.state.grads.add_(self._micro_grads, alpha=1 / self.config.accumulate)
+
+    def _ordered_parameters(self) -> list[Tensor]:
+        return [self._parameters[name] for name in self.state.layout.shapes]
+
+    @torch.no_grad()
+    def _commit(self, is_finite: Tensor, params: Tensor, momentum: Tensor, ema: Tensor) -> None:
+        """Write every change of state under one device flag."""
+        state = self.state
+        torch.where(is_finite, params, state.params, out=state.params)
+        torch.where(is_finite, momentum, state.momentum, out=state.momentum)
+        torch.where(is_finite, ema, state.ema, out=state.ema)
+        torch.where(is_finite, state.buffers, state.committed_buffers, out=state.committed_buffers)
+        state.buffers.copy_(state.committed_buffers)
+
+        is_bad = ~is_finite
+        state.first_bad_update.copy_(
+            torch.where(
+                is_finite, -1, torch.where(state.bad_run_length > 0, state.first_bad_update, state.update_index)
+            )
+        )
+        state.num_skipped.add_(is_bad)
+        state.bad_run_length.add_(1).mul_(is_bad)
+        state.update_index.add_(1)
+        if self.config.precision == "fp16":
+            self._rescale(is_finite)
+        state.grads.zero_()
+        state.flag.zero_()
+
+    def _rescale(self, is_finite: Tensor) -> None:
+        """Halve the loss scale after an overflow, double it after a long clean stretch."""
+        state = self.state
+        state.growth_count.add_(1).mul_(is_finite)
+        is_due = state.growth_count >= GROWTH_INTERVAL
+        factor = torch.where(is_finite, torch.where(is_due, 2.0, 1.0), 0.5)
+        state.loss_scale.mul_(factor)
+        state.growth_count.mul_(~is_due)
+
+
+def named_metrics(names: tuple[str, ...], values: Tensor) -> Mapping[str, float]:
+    """Return plain numbers. Synchronises."""
+    return dict(zip(names, values.tolist(), strict=True))
