@@ -1,0 +1,109 @@
+"""A trained network ready to run on images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from jaxtyping import UInt8
+from torch import Tensor
+
+from lucid_yolo.geometry.points import make_anchor_points
+from lucid_yolo.models.head import BRANCHES
+from lucid_yolo.models.network import Network, fuse
+from lucid_yolo.models.scales import STRIDES
+from lucid_yolo.runtime.checkpoint_file import ModelMeta, build_network, read_checkpoint, read_meta
+from lucid_yolo.runtime.precision import PrecisionName, forward_context, resolve_precision
+from lucid_yolo.structures import Detections, Prediction
+from lucid_yolo.tasks.task import Task
+
+
+def choose_device(name: str = "auto") -> torch.device:
+    """Return the named device; ``auto`` is the GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(name)
+
+
+class Detector:
+    """Network, task and decoders for inference. Holds no state between calls, so threads may share it.
+
+    Args:
+        network: The network, on its device, in evaluation mode.
+        task: Decodes its output.
+        meta: What the network is.
+        precision: Precision of the forward pass.
+        branches: Head branches to run.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        task: Task,
+        meta: ModelMeta,
+        precision: PrecisionName = "auto",
+        branches: Sequence[str] = BRANCHES,
+    ) -> None:
+        self.network = network.eval()
+        self.task = task
+        self.meta = meta
+        self.branches = tuple(branches)
+        self.device = next(network.parameters()).device
+        self.precision = resolve_precision(precision, self.device)
+        size = meta.image_size_px
+        self.points = make_anchor_points((size, size), STRIDES, self.device)
+
+    @classmethod
+    def from_checkpoint(
+        cls,
+        ckpt_path: str | Path,
+        device: str = "auto",
+        precision: PrecisionName = "auto",
+        branches: Sequence[str] = BRANCHES,
+        is_fused: bool = False,
+    ) -> Detector:
+        """Load the averaged network of a checkpoint.
+
+        Args:
+            ckpt_path: Checkpoint file.
+            device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ...
+            precision: Precision of the forward pass.
+            branches: Head branches to run.
+            is_fused: Fold batch normalisation into the convolutions and drop the other branches.
+        """
+        checkpoint = read_checkpoint(ckpt_path)
+        meta = read_meta(checkpoint)
+        network = build_network(checkpoint)
+        if is_fused:
+            network = fuse(network, branches)
+        network = network.to(choose_device(device), memory_format=torch.channels_last)
+        return cls(network, meta.build_task(), meta, precision, branches)
+
+    @torch.inference_mode()
+    def predict(self, images: UInt8[Tensor, "B 3 H W"]) -> Prediction:
+        """Return the raw output of every branch, stacked on the batch axis."""
+        images = images.to(self.device, non_blocking=True).float().mul(1 / 255)
+        with forward_context(self.precision, self.device):
+            prediction: Prediction = self.network(images, self.branches)
+        return prediction
+
+    @torch.inference_mode()
+    def detect(self, images: UInt8[Tensor, "B 3 H W"]) -> dict[str, Detections]:
+        """Return the decoded detections of every branch.
+
+        Args:
+            images: RGB letterboxed to the network's input size.
+        """
+        prediction = self.predict(images)
+        return {
+            branch: self.task.decode(rows, self.points, branch)
+            for branch, rows in zip(self.branches, split_branches(prediction, len(self.branches)), strict=True)
+        }
+
+
+def split_branches(prediction: Prediction, num_branches: int) -> list[Prediction]:
+    """Return one prediction per branch from a stacked one."""
+    boxes = prediction.box_ltrb_cell.chunk(num_branches)
+    logits = prediction.class_logit.chunk(num_branches)
+    return [Prediction(*rows) for rows in zip(boxes, logits, strict=True)]

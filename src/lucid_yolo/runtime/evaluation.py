@@ -1,0 +1,124 @@
+"""Scoring a detector on a split: detections of both branches, back in source pixels, against the annotations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lucid_yolo.data.dataset import DataSplit
+from lucid_yolo.data.loader import EvalLoader
+from lucid_yolo.data.sources import PreparedSource
+from lucid_yolo.decode.nms import MIN_SCORE
+from lucid_yolo.decode.one_to_one import MAX_DETECTIONS
+from lucid_yolo.evaluate.coco import BoxMetrics, ImageDetections, evaluate_boxes
+from lucid_yolo.geometry.letterbox import letterbox
+from lucid_yolo.runtime.detector import Detector
+from lucid_yolo.structures import Batch, ClassMap, Detections
+
+PREFIXES = {"one_to_one": "val", "one_to_many": "val_o2m"}
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Metrics of every evaluated branch.
+
+    Attributes:
+        metrics: Branch name to its numbers.
+        detections: Branch name to the detections they were computed from.
+    """
+
+    metrics: dict[str, BoxMetrics]
+    detections: dict[str, list[ImageDetections]]
+
+    def scalars(self) -> dict[str, float]:
+        """Return the headline numbers under ``val/`` (deployed branch) and ``val_o2m/`` (with suppression)."""
+        return {
+            f"{PREFIXES[branch]}/{name}": value
+            for branch, metrics in self.metrics.items()
+            for name, value in metrics.scalars().items()
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for a report, per class included."""
+        return {branch: metrics.to_dict() for branch, metrics in self.metrics.items()}
+
+
+class SplitEvaluator:
+    """Collects the detections of a split batch by batch.
+
+    Args:
+        split: Images and annotations.
+        image_size_px: Side of the network input.
+    """
+
+    def __init__(self, split: DataSplit, image_size_px: int) -> None:
+        self.split = split
+        self.image_size_px = image_size_px
+        self.detections: dict[str, list[ImageDetections]] = {}
+
+    def reset(self) -> None:
+        """Forget every batch."""
+        self.detections = {}
+
+    def update(self, batch: Batch, detections: Mapping[str, Detections]) -> None:
+        """Add a batch; blanks are dropped.
+
+        Args:
+            batch: Its ``sample_index`` names the images.
+            detections: Decoded output per branch.
+        """
+        indices = batch.sample_index.tolist()
+        for branch, found in detections.items():
+            boxes, score, label = (x.cpu().numpy() for x in (found.boxes_xyxy_px, found.score, found.label))
+            rows = self.detections.setdefault(branch, [])
+            for slot, index in enumerate(indices):
+                if index < 0:
+                    continue
+                record = self.split.records[index]
+                box = letterbox(record.height_src, record.width_src, self.image_size_px)
+                kept = score[slot] >= MIN_SCORE
+                boxes_src = box.boxes_to_src(boxes[slot, kept].astype("float64"))
+                rows.append(ImageDetections(record.image_id, boxes_src, score[slot, kept], label[slot, kept]))
+
+    def compute(self) -> Evaluation:
+        """Score everything collected so far."""
+        metrics = {
+            branch: evaluate_boxes(self.split.records, rows, self.split.class_map, MAX_DETECTIONS)
+            for branch, rows in self.detections.items()
+        }
+        return Evaluation(metrics, dict(self.detections))
+
+
+def check_classes(expected: ClassMap, found: ClassMap) -> None:
+    """Refuse to score a model on a data set with other classes.
+
+    Raises:
+        ValueError: The names differ.
+    """
+    if expected.names != found.names:
+        raise ValueError(
+            f"class names differ: the checkpoint has {list(expected.names)}, the data set has {list(found.names)}"
+        )
+
+
+def evaluate_split(
+    detector: Detector, split: DataSplit, batch_size: int = 16, num_workers: int | None = None
+) -> Evaluation:
+    """Run a detector over a split and score every branch.
+
+    Args:
+        detector: The detector.
+        split: Images and annotations; its classes must be the detector's.
+        batch_size: Images per batch; the last batch is filled with blanks, so the shape never changes.
+        num_workers: Loader processes; None for one per core.
+
+    Raises:
+        ValueError: The class names differ.
+    """
+    check_classes(detector.meta.class_map, split.class_map)
+    size = detector.meta.image_size_px
+    evaluator = SplitEvaluator(split, size)
+    for batch in EvalLoader(split.records, PreparedSource(split.records, size), batch_size, num_workers=num_workers):
+        evaluator.update(batch, detector.detect(batch.images))
+    return evaluator.compute()
