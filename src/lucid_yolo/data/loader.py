@@ -1,0 +1,230 @@
+"""Batches from plans: stateless workers, and one integer for the position in the run.
+
+Each worker makes whole batches and holds nothing between them, so their number changes no byte. Workers come from a
+fork server: it has no CUDA context, no locks and no threads that a plain fork would copy in an unknown state, and it
+imports this module once for all workers, which plain spawning would repeat in each. As with spawning, a script that
+starts workers needs ``if __name__ == "__main__":``.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.context import BaseContext
+from typing import Any
+
+import cv2
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from lucid_yolo.data.augment.apply import apply_plan
+from lucid_yolo.data.collate import collate
+from lucid_yolo.data.plan import TrainPlanner, letterbox_plan
+from lucid_yolo.data.sources import PreparedSource
+from lucid_yolo.structures import Batch, ImageRecord
+
+BATCHES_AHEAD_PER_WORKER = 2
+EVAL_CAPACITY = 64
+
+
+def default_num_workers(ranks_per_node: int = 1) -> int:
+    """Return one worker per core that this process may use, shared among the ranks of the node, at least 1."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores // ranks_per_node)
+
+
+class TrainLoader:
+    """One epoch of training batches per iteration, continued from ``position``.
+
+    Args:
+        planner: Plans this rank's batches.
+        records: Images of the training split, in the planner's order.
+        prepared: Their pixels, at the planner's image size.
+        num_workers: Worker processes; 0 makes batches in this process; None takes :func:`default_num_workers`.
+        pin_memory: Hand out batches in page-locked memory.
+        position: Batches handed out since the start of the run.
+    """
+
+    def __init__(
+        self,
+        planner: TrainPlanner,
+        records: Sequence[ImageRecord],
+        prepared: PreparedSource,
+        *,
+        num_workers: int | None = None,
+        pin_memory: bool = False,
+        position: int = 0,
+    ) -> None:
+        self.planner = planner
+        self._cursor = _Cursor(position, planner.batches_per_epoch)
+        self._pool = _WorkerPool(_TrainBatches(planner, records, prepared), self._cursor, num_workers, pin_memory)
+
+    def __len__(self) -> int:
+        return self.planner.batches_per_epoch
+
+    @property
+    def position(self) -> int:
+        """Batches handed out since the start of the run; a new value counts from the next iteration on."""
+        return self._cursor.position
+
+    @position.setter
+    def position(self, value: int) -> None:
+        self._cursor.position = value
+
+    @property
+    def epoch(self) -> int:
+        """Epoch of the next batch."""
+        return self.position // len(self)
+
+    def __iter__(self) -> Iterator[Batch]:
+        for batch in self._pool:
+            self.position += 1
+            yield batch
+
+    def close(self) -> None:
+        """Stop the workers; another iteration starts new ones."""
+        self._pool.close()
+
+
+class EvalLoader:
+    """Every image of a split once, letterboxed, in record order and in batches of one shape.
+
+    Ranks take turns batch by batch and all hand out the same number; slots without an image are blanks
+    (``sample_index`` -1). Targets stay empty: the ground truth is in the records.
+
+    Args:
+        records: Images of the split; may be empty.
+        prepared: Their pixels.
+        batch_size: Images per batch, at least 1.
+        num_workers: As in :class:`TrainLoader`.
+        pin_memory: Hand out batches in page-locked memory.
+        world_size: Number of ranks.
+        rank: This rank, [0, world_size).
+
+    Raises:
+        ValueError: ``batch_size`` or ``rank`` is out of range.
+    """
+
+    def __init__(
+        self,
+        records: Sequence[ImageRecord],
+        prepared: PreparedSource,
+        batch_size: int,
+        *,
+        num_workers: int | None = None,
+        pin_memory: bool = False,
+        world_size: int = 1,
+        rank: int = 0,
+    ) -> None:
+        if batch_size < 1:
+            raise ValueError(f"batch_size: expected at least 1, found {batch_size}")
+        if not 0 <= rank < world_size:
+            raise ValueError(f"rank: expected 0 <= rank < world_size, found rank {rank} of {world_size}")
+        self._num_batches = -(-len(records) // (batch_size * world_size))
+        indices = range(rank, self._num_batches * world_size, world_size)
+        self._pool = _WorkerPool(_EvalBatches(records, prepared, batch_size), indices, num_workers, pin_memory)
+
+    def __len__(self) -> int:
+        return self._num_batches
+
+    def __iter__(self) -> Iterator[Batch]:
+        return iter(self._pool)
+
+    def close(self) -> None:
+        """Stop the workers; another iteration starts new ones."""
+        self._pool.close()
+
+
+class _TrainBatches(Dataset[Batch]):
+    def __init__(self, planner: TrainPlanner, records: Sequence[ImageRecord], prepared: PreparedSource) -> None:
+        self._planner, self._records, self._prepared = planner, records, prepared
+
+    def __getitem__(self, batch_index: int) -> Batch:
+        plan = self._planner.plan(batch_index)
+        samples = [apply_plan(sample, self._records, self._prepared) for sample in plan.samples]
+        return collate(samples, len(samples), self._planner.image_size_px, plan.capacity)
+
+
+class _EvalBatches(Dataset[Batch]):
+    def __init__(self, records: Sequence[ImageRecord], prepared: PreparedSource, batch_size: int) -> None:
+        self._records, self._prepared, self._batch_size = records, prepared, batch_size
+
+    def __getitem__(self, batch_index: int) -> Batch:
+        size, start = self._prepared.image_size_px, batch_index * self._batch_size
+        batch = Batch.allocate(self._batch_size, (size, size), EVAL_CAPACITY)
+        images = batch.images.permute(0, 2, 3, 1)
+        for slot, index in enumerate(range(start, min(start + self._batch_size, len(self._records)))):
+            plan = letterbox_plan(index, self._records[index], size)
+            images[slot] = torch.from_numpy(apply_plan(plan, self._records, self._prepared).image)
+            batch.sample_index[slot] = index
+        return batch
+
+
+@dataclass
+class _Cursor:
+    """The position in the run; iterates over the batch indices that the epoch has left."""
+
+    position: int
+    batches_per_epoch: int
+
+    def __iter__(self) -> Iterator[int]:
+        epoch = self.position // self.batches_per_epoch
+        return iter(range(self.position, (epoch + 1) * self.batches_per_epoch))
+
+
+class _WorkerPool:
+    """Worker processes that live across iterations.
+
+    Nothing here may refer back to the owner: workers of a loader that dies in a reference cycle are not told to stop,
+    and torch then waits five seconds for each.
+    """
+
+    def __init__(
+        self, maker: Dataset[Batch], indices: Iterable[int], num_workers: int | None, pin_memory: bool
+    ) -> None:
+        workers = default_num_workers() if num_workers is None else num_workers
+        self._options: dict[str, Any] = {
+            "dataset": maker,
+            "batch_size": None,
+            "sampler": indices,
+            "num_workers": workers,
+            "collate_fn": _as_is,
+            "pin_memory": pin_memory,
+        }
+        if workers:
+            self._options |= {
+                "multiprocessing_context": _context(),
+                "persistent_workers": True,
+                "prefetch_factor": BATCHES_AHEAD_PER_WORKER,
+                "worker_init_fn": _start_worker,
+            }
+        self._loader = self._new_loader()
+
+    def __iter__(self) -> Iterator[Batch]:
+        return iter(self._loader)
+
+    def close(self) -> None:
+        self._loader = self._new_loader()
+
+    def _new_loader(self) -> DataLoader[Batch]:
+        # torch draws a seed that nothing here uses; with its own generator that leaves the run's generator alone.
+        return DataLoader(**self._options, generator=torch.Generator())
+
+
+def _context() -> BaseContext:
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    return context
+
+
+def _start_worker(_worker_id: int) -> None:
+    cv2.setNumThreads(0)
+    torch.set_num_threads(1)
+
+
+def _as_is(batch: Any) -> Any:
+    return batch
