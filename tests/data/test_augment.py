@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from lucid_yolo.data.augment.affine import move_boxes, warp_boxes, warp_image
-from lucid_yolo.data.augment.apply import AugmentedSample, apply_plan
+from lucid_yolo.data.augment.apply import AugmentedSample, apply_plan, move_targets, shown_placements
+from lucid_yolo.data.augment.canvas import compose
 from lucid_yolo.data.augment.color import shift_hsv
 from lucid_yolo.data.collate import collate
 from lucid_yolo.data.plan import (
@@ -119,6 +120,21 @@ def test_boxes_follow_pixels_through_mosaic_rotation_shear_and_flip(tmp_path: Pa
     assert seen_flips == {False, True}
 
 
+def test_placements_that_are_left_out_change_nothing(tmp_path: Path) -> None:
+    records = [record(tmp_path / f"{i}.png", noise(64, 64, i), [[5, 5, 60, 60]]) for i in range(4)]
+    prepared = PreparedSource(records, 64)
+    policy = AugmentPolicy(close_mosaic=0, degrees=20.0, scale=0.9, translate=0.3, hsv_h=0.0, hsv_s=0.0, hsv_v=0.0)
+    planner, num_left_out = TrainPlanner(records, 64, policy, 1, 0, 1000), 0
+    for index in range(60):
+        plan = planner.plan(index).samples[0]
+        num_left_out += 4 - len(shown_placements(plan))
+        sample = apply_plan(plan, records, prepared)
+        canvas = compose(plan.placements, [prepared(p.source_index) for p in plan.placements], plan.canvas_size_px)
+        np.testing.assert_array_equal(sample.image, warp_image(canvas, plan.matrix, 64))
+        np.testing.assert_array_equal(sample.boxes_xyxy_px, move_targets(plan, plan.placements, records)[0])
+    assert num_left_out > 10
+
+
 @pytest.mark.parametrize(
     ("box", "is_ignored", "expected", "reason"),
     [
@@ -139,7 +155,7 @@ def test_boxes_follow_pixels_through_mosaic_rotation_shear_and_flip(tmp_path: Pa
     ],
 )
 def test_drop_rule(box: list[float], is_ignored: bool, expected: list[float] | None, reason: str) -> None:
-    clip = np.array([0.0, 0.0, 64.0, 64.0])
+    clip = np.array([[0.0, 0.0, 64.0, 64.0]])
     moved, keep = move_boxes(np.array([box], np.float64), clip, IDENTITY_MATRIX, 64, np.array([is_ignored]))
     assert keep[0] == (expected is not None), reason
     if expected is not None:
@@ -149,7 +165,7 @@ def test_drop_rule(box: list[float], is_ignored: bool, expected: list[float] | N
 def test_drop_rule_after_rotation_ignores_what_the_canvas_cut_off() -> None:
     half = np.sqrt(0.5)
     matrix = (half, -half, 32.0, half, half, -13.0)
-    clip = np.array([0.0, 0.0, 20.0, 64.0])
+    clip = np.array([[0.0, 0.0, 20.0, 64.0]])
     _, keep = move_boxes(np.array([[20.0, 10.0, 40.0, 60.0]]), clip, matrix, 64, np.array([True]))
     assert not keep[0]
 

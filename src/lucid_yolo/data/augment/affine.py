@@ -63,7 +63,7 @@ def move_boxes(
 
     Args:
         boxes_xyxy_px: ``[n, 4]`` canvas corners, not yet cut.
-        clip_xyxy_px: ``[n, 4]`` or ``[4]`` canvas rectangle of each box's source.
+        clip_xyxy_px: ``[n, 4]`` canvas rectangle of each box's source.
         matrix: Canvas-to-output map, two rows of three.
         output_size_px: Side of the square output.
         is_ignored: ``[n]`` bool, True for ignore regions.
@@ -71,8 +71,7 @@ def move_boxes(
     Returns:
         ``[n, 4]`` output boxes and ``[n]`` bool, True for those that stay.
     """
-    low, high = np.tile(clip_xyxy_px[..., :2], 2), np.tile(clip_xyxy_px[..., 2:], 2)
-    visible = np.clip(boxes_xyxy_px, low, high)
+    visible = np.clip(boxes_xyxy_px, clip_xyxy_px[:, [0, 1, 0, 1]], clip_xyxy_px[:, [2, 3, 2, 3]])
     is_visible = (visible[:, 2:] > visible[:, :2]).all(1)
     moved = np.clip(warp_boxes(visible, matrix), 0, output_size_px)
     is_large = ((moved[:, 2:] - moved[:, :2]) >= MIN_SIDE_PX).all(1)
