@@ -1,0 +1,49 @@
+"""Arguments that more than one command takes."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from jsonargparse import ArgumentParser
+
+Precision = Literal["auto", "fp32", "bf16", "fp16"]
+
+
+def make_parser(prog: str, description: str) -> ArgumentParser:
+    """Return a parser with ``--config`` and ``--print_config`` that raises ``ArgumentError`` instead of exiting.
+
+    Args:
+        prog: The command as users type it.
+        description: One sentence.
+    """
+    parser = ArgumentParser(prog=prog, description=description, exit_on_error=False)
+    parser.add_argument("--config", action="config", help="YAML file with values for the arguments below")
+    return parser
+
+
+def add_run_arguments(parser: ArgumentParser) -> None:
+    """Add how a detector is run: device, precision, batch size."""
+    group = parser.add_argument_group("run")
+    group.add_argument("--device", type=str, default="auto", help="auto (a GPU where there is one), cpu, cuda, cuda:1")
+    group.add_argument("--precision", type=Precision, default="auto", help="of the network; auto is bf16 on a GPU")
+    group.add_argument("--batch_size", type=int, default=16, help="images per batch")
+
+
+def check_device(name: str) -> None:
+    """Refuse a device that is not there, before anything is loaded.
+
+    Args:
+        name: As the user typed it.
+
+    Raises:
+        ValueError: This machine or this build of torch has no such device.
+    """
+    import torch
+
+    from lucid_yolo.runtime.detector import choose_device
+
+    try:
+        torch.empty(0, device=choose_device(name))
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"device: expected auto, cpu or a GPU of this machine, found {name!r} ({reason})") from error
