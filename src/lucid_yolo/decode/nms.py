@@ -35,26 +35,26 @@ def decode_one_to_many(
     ranked = decode_one_to_one(prediction, points, MAX_CANDIDATES)
     rows = [_suppress(ranked, image, max_detections, iou_threshold, min_score) for image in range(len(ranked.score))]
     return Detections(
-        boxes_xyxy_px=torch.stack([r.boxes_xyxy_px for r in rows]),
-        score=torch.stack([r.score for r in rows]),
-        label=torch.stack([r.label for r in rows]),
-        point_index=torch.stack([r.point_index for r in rows]),
+        boxes_xyxy_px=torch.cat([r.boxes_xyxy_px for r in rows]),
+        score=torch.cat([r.score for r in rows]),
+        label=torch.cat([r.label for r in rows]),
+        point_index=torch.cat([r.point_index for r in rows]),
     )
 
 
 def _suppress(
     ranked: Detections, image: int, max_detections: int, iou_threshold: float, min_score: float
 ) -> Detections:
-    """Return one image's survivors, padded to ``max_detections`` rows."""
+    """Return one image's survivors as a batch of one, padded to ``max_detections`` rows."""
     num_scored = int((ranked.score[image] >= min_score).sum())
     boxes, score, label = (x[image, :num_scored] for x in (ranked.boxes_xyxy_px, ranked.score, ranked.label))
     kept = batched_nms(boxes, score, label, iou_threshold)[:max_detections]
     out = Detections(
-        boxes_xyxy_px=boxes.new_zeros((max_detections, 4)),
-        score=score.new_zeros(max_detections),
-        label=label.new_zeros(max_detections),
-        point_index=label.new_zeros(max_detections),
+        boxes_xyxy_px=boxes.new_zeros((1, max_detections, 4)),
+        score=score.new_zeros((1, max_detections)),
+        label=label.new_zeros((1, max_detections)),
+        point_index=label.new_zeros((1, max_detections)),
     )
     for name in ("boxes_xyxy_px", "score", "label", "point_index"):
-        getattr(out, name)[: len(kept)] = getattr(ranked, name)[image, kept]
+        getattr(out, name)[0, : len(kept)] = getattr(ranked, name)[image, kept]
     return out

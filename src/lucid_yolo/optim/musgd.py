@@ -39,7 +39,7 @@ class MuSGDConfig:
 class _PaddedBatch:
     """One batch of matrices: where its elements come from in the flat buffer and where they go back to."""
 
-    source_index: Int[Tensor, " n*r*c"]
+    source_index: Int[Tensor, " elements"]
     shape: tuple[int, int, int]
     scale: Float[Tensor, "n 1 1"]
 
