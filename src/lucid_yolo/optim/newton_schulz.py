@@ -73,7 +73,7 @@ def plan_batches(shapes: Sequence[tuple[int, int]], max_batches: int = 6) -> lis
 
 
 def _cheapest_cuts(shapes: Sequence[tuple[int, int]], max_batches: int) -> tuple[list[list[float]], list[list[int]]]:
-    """Return the least cost of the first ``j`` sorted shapes in ``n`` runs, and where the last run starts, both [n][j]."""
+    """Return the least cost of the first ``j`` sorted shapes in ``n`` runs and the last run's start, both [n][j]."""
     size = len(shapes)
     infinity = float("inf")
     cost = [[infinity] * (size + 1) for _ in range(max_batches + 1)]

@@ -45,31 +45,48 @@ class ScheduleConfig:
                 raise ValueError(f"{name}: expected a weight in [0, 1], found {getattr(self, name)}")
 
 
-def warmup_updates(config: ScheduleConfig, updates_per_epoch: int, num_updates: int) -> int:
+@dataclass(frozen=True)
+class RunLength:
+    """How long a run is; what a schedule is stretched over.
+
+    Attributes:
+        batches_per_epoch: Micro-steps per epoch.
+        num_epochs: Epochs of the run.
+        accumulate: Micro-steps per update; an update may straddle epochs.
+    """
+
+    batches_per_epoch: int
+    num_epochs: int
+    accumulate: int = 1
+
+    @property
+    def num_updates(self) -> int:
+        """Updates of the run; at least 1."""
+        return max(self.batches_per_epoch * self.num_epochs // self.accumulate, 1)
+
+
+def warmup_updates(config: ScheduleConfig, run: RunLength) -> int:
     """Return the warm-up's length: at least 50 updates, at most a tenth of the run or the configured epochs."""
     if config.warmup_epochs <= 0:
         return 0
-    wanted = round(min(config.warmup_epochs * updates_per_epoch, 0.1 * num_updates))
-    return min(max(50, wanted), num_updates)
+    wanted = min(config.warmup_epochs * run.batches_per_epoch / run.accumulate, 0.1 * run.num_updates)
+    return min(max(50, round(wanted)), run.num_updates)
 
 
-def build_schedule(config: ScheduleConfig, updates_per_epoch: int, num_epochs: int) -> Float[Tensor, "updates columns"]:
+def build_schedule(config: ScheduleConfig, run: RunLength) -> Float[Tensor, "updates columns"]:
     """Return one row per update, columns as :data:`COLUMNS`.
 
     Args:
         config: The schedules.
-        updates_per_epoch: Optimiser updates per epoch.
-        num_epochs: Epochs of the run; a longer run has another branch weight in every epoch.
+        run: Length of the run; a longer run has another branch weight in every epoch.
 
     Source: arXiv:2606.03748 Eq. 2-3 (branch weight); arXiv:2405.14458 Table 14 (linear decay, warm-up momentum).
     """
-    num_updates = updates_per_epoch * num_epochs
-    t = torch.arange(num_updates, dtype=torch.float64)
-    warmup = warmup_updates(config, updates_per_epoch, num_updates)
-    ramp = ((t + 1) / max(warmup, 1)).clamp(max=1.0)
-    decay = 1 - (1 - config.lrf) * t / max(num_updates, 1)
-    epoch = torch.div(t, updates_per_epoch, rounding_mode="floor")
-    progress = (1 - epoch / max(num_epochs - 1, 1)).clamp(min=0)
+    t = torch.arange(run.num_updates, dtype=torch.float64)
+    ramp = ((t + 1) / max(warmup_updates(config, run), 1)).clamp(max=1.0)
+    decay = 1 - (1 - config.lrf) * t / run.num_updates
+    epoch = torch.div(t * run.accumulate, run.batches_per_epoch, rounding_mode="floor")
+    progress = (1 - epoch / max(run.num_epochs - 1, 1)).clamp(min=0)
     columns = {
         "lr": config.lr0 * ramp * decay,
         "momentum": config.warmup_momentum + (config.momentum - config.warmup_momentum) * ramp,

@@ -77,7 +77,7 @@ class Detector:
         network = build_network(checkpoint)
         if is_fused:
             network = fuse(network, branches)
-        network = network.to(choose_device(device), memory_format=torch.channels_last)
+        network = network.to(choose_device(device)).to(memory_format=torch.channels_last)
         return cls(network, meta.build_task(), meta, precision, branches)
 
     @torch.inference_mode()

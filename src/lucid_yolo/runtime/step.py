@@ -150,6 +150,12 @@ class TrainStep:
         self._commit(is_finite, params, momentum, ema)
         return norm, is_finite
 
+    @property
+    def last_lr(self) -> Float[Tensor, ""]:
+        """Learning rate of the last update."""
+        row = (self.state.update_index - 1).clamp(0, self.schedule.shape[0] - 1)
+        return self.schedule.index_select(0, row)[0, 0]
+
     def _scheduled(self) -> tuple[Tensor, ...]:
         """Return this update's row of the schedule as 0-D tensors; the last row stays behind the end."""
         row = self.state.update_index.clamp(max=self.schedule.shape[0] - 1)

@@ -1,0 +1,131 @@
+"""When checkpoints are written, and how Lightning reads and writes them."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import Checkpoint
+from lightning.pytorch.plugins.io import CheckpointIO
+from typing_extensions import override
+
+from lucid_yolo.engine.module import detector_module
+from lucid_yolo.runtime.checkpoint_file import read_checkpoint, write_checkpoint
+
+_log = logging.getLogger(__name__)
+
+
+class AtomicCheckpointIO(CheckpointIO):
+    """Reads and writes through :mod:`lucid_yolo.runtime.checkpoint_file`: plain values, whole files."""
+
+    @override
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        """Write atomically."""
+        write_checkpoint(checkpoint, Path(path))
+
+    @override
+    def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
+        """Read without executing anything."""
+        return read_checkpoint(path)
+
+    @override
+    def remove_checkpoint(self, path: Any) -> None:
+        """Delete a file."""
+        Path(path).unlink(missing_ok=True)
+
+
+class RunCheckpoint(Checkpoint):
+    """Keeps ``last.ckpt`` and, by the task's headline metric of the deployed path, ``best.ckpt``.
+
+    Saves at the end of every epoch, after its validation; after a validation inside an epoch; and every so many
+    updates if asked. A step that is followed by validation is saved after it.
+
+    Args:
+        run_dir: Run folder; files go to its ``checkpoints``.
+        every_n_updates: Save ``last.ckpt`` that often inside an epoch; None for not at all.
+
+    Attributes:
+        best_score: Best headline metric so far; -inf before the first.
+    """
+
+    def __init__(self, run_dir: str | Path, every_n_updates: int | None = None) -> None:
+        self.folder = Path(run_dir) / "checkpoints"
+        self.every_n_updates = every_n_updates
+        self.best_score = -math.inf
+        self._saved_update = -1
+
+    @property
+    def best_path(self) -> Path:
+        """Checkpoint with the best headline metric."""
+        return self.folder / "best.ckpt"
+
+    @property
+    def last_path(self) -> Path:
+        """Latest checkpoint."""
+        return self.folder / "last.ckpt"
+
+    @override
+    def state_dict(self) -> dict[str, Any]:
+        """Return the best score so far."""
+        return {"best_score": self.best_score}
+
+    @override
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue with a saved best score."""
+        self.best_score = float(state_dict["best_score"])
+
+    @override
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Save inside an epoch, unless validation follows at once."""
+        step = trainer.global_step
+        if self.every_n_updates and step % self.every_n_updates == 0 and step != self._saved_update:
+            loop = trainer.fit_loop.epoch_loop
+            if not loop.batch_progress.is_last_batch and not _is_validated_now(trainer):
+                self._save(trainer, self.last_path)
+
+    @override
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Save after a validation inside an epoch; the end of the epoch saves after its own."""
+        if trainer.training or trainer.sanity_checking or trainer.state.fn != "fit":
+            return
+        if not trainer.fit_loop.epoch_loop.batch_progress.is_last_batch:
+            self._save_all(trainer, pl_module)
+
+    @override
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Save at the end of an epoch."""
+        self._save_all(trainer, pl_module)
+
+    def _save_all(self, trainer: Trainer, module: LightningModule) -> None:
+        score = _headline(trainer.callback_metrics, module)
+        is_best = score is not None and score > self.best_score
+        if is_best:
+            assert score is not None
+            self.best_score = score
+        self._save(trainer, self.last_path)
+        if is_best or not self.best_path.exists():
+            self._save(trainer, self.best_path)
+
+    def _save(self, trainer: Trainer, path: Path) -> None:
+        self._saved_update = trainer.global_step
+        trainer.save_checkpoint(path, weights_only=False)
+
+
+def _is_validated_now(trainer: Trainer) -> bool:
+    """Return whether validation follows the batch that just ended."""
+    fetcher = trainer.fit_loop._data_fetcher
+    return fetcher is not None and trainer.fit_loop.epoch_loop._should_check_val_fx(fetcher)
+
+
+def _headline(metrics: Mapping[str, Any], module: LightningModule) -> float | None:
+    """Return the metric that chooses the best checkpoint; None when it has not been computed or is undefined."""
+    value = metrics.get(detector_module(module).task.headline)
+    if value is None or math.isnan(float(value)):
+        return None
+    return float(value)

@@ -1,0 +1,219 @@
+"""Data of a run: splits, loaders and the position in the training stream."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch import LightningDataModule, Trainer
+from typing_extensions import override
+
+from lucid_yolo.data.dataset import DataSplit, SourceFormat, open_split, read_class_map
+from lucid_yolo.data.loader import EvalLoader, TrainLoader
+from lucid_yolo.data.plan import AugmentPolicy, TrainPlanner
+from lucid_yolo.data.sources import PreparedSource
+from lucid_yolo.optim.schedule import RunLength
+from lucid_yolo.structures import ClassMap
+
+_log = logging.getLogger(__name__)
+
+
+class DetectorDataModule(LightningDataModule):
+    """A data set on disk, planned and loaded for the Trainer.
+
+    Args:
+        data_root: Folder or data YAML; formats and classes are found by looking.
+        batch_size: Training images per device and batch.
+        eval_batch_size: Evaluation images per device and batch; None for ``batch_size``.
+        num_workers: Loader processes per device; None for one per core.
+        augment: How training images are varied.
+        source_format: Label format, where looking is not wanted.
+        max_dropped_fraction: Training is refused when a larger share of its label rows had to be dropped.
+        seed: Seed of shuffling and augmentation.
+
+    Attributes:
+        image_size_px: Side of the network input; set by the module.
+        splits: The splits read so far.
+    """
+
+    def __init__(
+        self,
+        data_root: str,
+        batch_size: int = 16,
+        eval_batch_size: int | None = None,
+        num_workers: int | None = None,
+        augment: AugmentPolicy | None = None,
+        source_format: SourceFormat = "auto",
+        max_dropped_fraction: float = 0.01,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.data_root = data_root
+        self.batch_size = batch_size
+        self.eval_batch_size = eval_batch_size or batch_size
+        self.num_workers = num_workers
+        self.augment = augment or AugmentPolicy()
+        self.source_format = source_format
+        self.max_dropped_fraction = max_dropped_fraction
+        self.seed = seed
+        self.image_size_px: int | None = None
+        self.splits: dict[str, DataSplit] = {}
+        self._train_loader: TrainLoader | None = None
+        self._loaders: list[TrainLoader | EvalLoader] = []
+        self._position = 0
+
+    @property
+    def class_map(self) -> ClassMap:
+        """Classes of the data set."""
+        for split in self.splits.values():
+            return split.class_map
+        return read_class_map(self.data_root, self.source_format)
+
+    def setup(self, stage: str) -> None:
+        """Read the splits of a stage and refuse unusable training labels.
+
+        Raises:
+            ValueError: Too many rows were dropped, or the training split has no object.
+        """
+        wanted = {"fit": ("train", "val"), "validate": ("val",), "test": ("test",)}.get(stage, ())
+        for name in wanted:
+            if name not in self.splits and (split := self._open(name, is_needed=stage != "fit" or name == "train")):
+                self.splits[name] = split
+        if stage == "fit":
+            self.splits["train"].account.check(self.max_dropped_fraction)
+
+    def run_length(self, accumulate: int) -> RunLength:
+        """Return how long the attached Trainer will train.
+
+        Raises:
+            ValueError: Neither epochs nor steps are bounded.
+        """
+        trainer = self._attached_trainer()
+        batches = math.ceil(len(self.splits["train"].records) / (self.batch_size * trainer.world_size))
+        limit = trainer.limit_train_batches
+        batches = min(limit, batches) if isinstance(limit, int) else max(int(batches * limit), 1)
+        epochs = []
+        if trainer.max_epochs is not None and trainer.max_epochs > 0:
+            epochs.append(trainer.max_epochs)
+        if trainer.max_steps > 0:
+            epochs.append(math.ceil(trainer.max_steps * accumulate / batches))
+        if not epochs:
+            raise ValueError("trainer: expected max_epochs or max_steps, found neither; a schedule needs an end")
+        return RunLength(batches, min(epochs), accumulate)
+
+    def train_dataloader(self) -> TrainLoader:
+        """Return the training loader; it continues from the data position."""
+        if self._train_loader is None:
+            trainer, split, size = self._attached_trainer(), self.splits["train"], self._image_size_px()
+            self._train_loader = TrainLoader(
+                self.planner(),
+                split.records,
+                PreparedSource(split.records, size),
+                num_workers=self.num_workers,
+                pin_memory=_is_on_cuda(trainer),
+                position=self._position,
+            )
+            self._loaders.append(self._train_loader)
+        return self._train_loader
+
+    def planner(self) -> TrainPlanner:
+        """Return the plan of this rank's training batches."""
+        trainer, records = self._attached_trainer(), self.splits["train"].records
+        run = self.run_length(1)
+        batches = math.ceil(len(records) / (self.batch_size * trainer.world_size))
+        return TrainPlanner(
+            records,
+            self._image_size_px(),
+            self.augment,
+            self.batch_size,
+            self.seed,
+            math.ceil(run.batches_per_epoch * run.num_epochs / batches),
+            world_size=trainer.world_size,
+            rank=trainer.global_rank,
+        )
+
+    def val_dataloader(self) -> EvalLoader | list[Any]:
+        """Return the validation loader; empty without a validation split."""
+        return self._eval_loader("val") if "val" in self.splits else []
+
+    def test_dataloader(self) -> EvalLoader:
+        """Return the test loader."""
+        return self._eval_loader("test")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the data position: batches handed out since the start of the run."""
+        return {"position": self._train_loader.position if self._train_loader else self._position}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue from a saved data position."""
+        self._position = int(state_dict["position"])
+        if self._train_loader is not None:
+            self._train_loader.position = self._position
+
+    @override
+    def teardown(self, stage: str) -> None:
+        """Stop the loaders' workers."""
+        for loader in self._loaders:
+            loader.close()
+        self._loaders.clear()
+        if self._train_loader is not None:
+            self._position, self._train_loader = self._train_loader.position, None
+
+    def write_accounts(self, run_dir: Path) -> None:
+        """Write what became of every label row as JSON."""
+        accounts = {name: split.account.to_dict() for name, split in self.splits.items()}
+        (run_dir / "labels.json").write_text(json.dumps(accounts, indent=1, ensure_ascii=False), encoding="utf-8")
+
+    def _open(self, name: str, is_needed: bool) -> DataSplit | None:
+        try:
+            split = open_split(self.data_root, name, self.source_format)  # type: ignore[arg-type]
+        except ValueError:
+            if is_needed:
+                raise
+            _log.warning("%s has no %s split: the run goes without validation", self.data_root, name)
+            return None
+        _log.info("%s labels, read as %s\n%s", name, split.source_format, split.account.to_table())
+        return split
+
+    def _eval_loader(self, name: str) -> EvalLoader:
+        trainer, records = self._attached_trainer(), self.splits[name].records
+        loader = EvalLoader(
+            records,
+            PreparedSource(records, self._image_size_px()),
+            self.eval_batch_size,
+            num_workers=self.num_workers,
+            pin_memory=_is_on_cuda(trainer),
+            world_size=trainer.world_size,
+            rank=trainer.global_rank,
+        )
+        self._loaders.append(loader)
+        return loader
+
+    def _attached_trainer(self) -> Trainer:
+        if self.trainer is None:
+            raise RuntimeError("the data module is not attached to a Trainer")
+        return self.trainer
+
+    def _image_size_px(self) -> int:
+        if self.image_size_px is None:
+            raise RuntimeError("the module that is trained says the image size; it has not been configured")
+        return self.image_size_px
+
+
+def detector_data(trainer: Trainer) -> DetectorDataModule:
+    """Return the Trainer's data module.
+
+    Raises:
+        ValueError: It is of another kind.
+    """
+    data = trainer.datamodule  # type: ignore[attr-defined]
+    if not isinstance(data, DetectorDataModule):
+        raise ValueError(f"datamodule: expected DetectorDataModule, found {type(data).__name__}")
+    return data
+
+
+def _is_on_cuda(trainer: Trainer) -> bool:
+    return trainer.strategy.root_device.type == "cuda"

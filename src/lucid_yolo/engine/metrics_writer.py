@@ -1,0 +1,195 @@
+"""Numbers of a run: fetched without waiting, written to ``metrics.csv``, handed to loggers and the progress bar."""
+
+from __future__ import annotations
+
+import csv
+import json
+import logging
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import TQDMProgressBar
+from torch import Tensor
+from typing_extensions import override
+
+from lucid_yolo.engine.datamodule import detector_data
+from lucid_yolo.engine.module import DetectorModule, detector_module
+
+MAX_BAD_RUN = 10
+
+_log = logging.getLogger(__name__)
+
+
+class NonFiniteRunError(RuntimeError):
+    """Too many updates in a row were not finite."""
+
+
+class MetricsFile:
+    """A CSV file that grows by rows and, rarely, by columns.
+
+    Args:
+        path: The file; rows already in it are kept.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.rows: list[dict[str, Any]] = []
+        if path.exists():
+            with path.open(newline="", encoding="utf-8") as file:
+                self.rows = [{k: v for k, v in row.items() if v != ""} for row in csv.DictReader(file)]
+        self._columns = list(dict.fromkeys(key for row in self.rows for key in row))
+
+    def truncate(self, step: int) -> None:
+        """Drop every row behind ``step``."""
+        self.rows = [row for row in self.rows if int(row["step"]) <= step]
+        self._rewrite()
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Append a row."""
+        self.rows.append(dict(row))
+        if new := [key for key in row if key not in self._columns]:
+            self._columns += new
+            self._rewrite()
+            return
+        with self.path.open("a", newline="", encoding="utf-8") as file:
+            csv.DictWriter(file, self._columns).writerow(row)
+
+    def _rewrite(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, self._columns)
+            writer.writeheader()
+            writer.writerows(self.rows)
+
+
+class MetricsWriter(Callback):
+    """Fetches the step's values every ``log_every_n_steps`` updates and writes them with the next fetch.
+
+    The copy to the host is asynchronous, and its numbers are read one interval later, so nothing waits for the device.
+
+    Args:
+        run_dir: Run folder; rank 0 writes its ``metrics.csv``.
+
+    Attributes:
+        latest: Last numbers known, for the progress bar.
+    """
+
+    def __init__(self, run_dir: str | Path) -> None:
+        self.run_dir = Path(run_dir)
+        self.latest: dict[str, float] = {}
+        self._file: MetricsFile | None = None
+        self._pending: tuple[int, int, Tensor, torch.cuda.Event | None] | None = None
+
+    @override
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Open the file; a resumed run drops the rows it is about to repeat."""
+        if trainer.is_global_zero:
+            self._file = MetricsFile(self.run_dir / "metrics.csv")
+            self._file.truncate(trainer.global_step if trainer.global_step else -1)
+
+    @override
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Start a fetch, after reading the one before."""
+        module, every = detector_module(pl_module), trainer.log_every_n_steps  # type: ignore[attr-defined]
+        if module.is_between_updates and trainer.global_step % every == 0:
+            self._flush(trainer, module)
+            self._pending = (trainer.global_step, trainer.current_epoch, *_fetch(module))
+
+    @override
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Write the metrics of a validation inside a fit."""
+        if trainer.sanity_checking or trainer.state.fn != "fit":
+            return
+        module = detector_module(pl_module)
+        self._flush(trainer, module)
+        if module.evaluation is not None:
+            scalars = module.evaluation.scalars()
+            self.latest |= {"mAP": scalars.get("val/map", math.nan)}
+            self._write(trainer, trainer.global_step, trainer.current_epoch, scalars)
+
+    @override
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Write what is pending, so that every epoch's rows are complete."""
+        self._flush(trainer, detector_module(pl_module))
+
+    def _flush(self, trainer: Trainer, module: DetectorModule) -> None:
+        if self._pending is None:
+            return
+        step, epoch, values, event = self._pending
+        self._pending = None
+        if event is not None:
+            event.synchronize()
+        numbers = values.tolist()
+        assert module.train_step is not None
+        names = module.train_step.metric_names
+        row = {f"train/{name}": value for name, value in zip(names, numbers, strict=False)}
+        lr, num_skipped, bad_run, first_bad = numbers[len(names) :]
+        row |= {"lr": lr, "num_skipped": num_skipped}
+        self.latest["loss"] = row["train/loss"]
+        self._write(trainer, step, epoch, row)
+        if bad_run >= MAX_BAD_RUN:
+            self._stop(trainer, module, int(bad_run), int(first_bad))
+
+    def _write(self, trainer: Trainer, step: int, epoch: int, numbers: Mapping[str, float]) -> None:
+        finite = {name: value for name, value in numbers.items() if not math.isnan(value)}
+        for logger in trainer.loggers:
+            logger.log_metrics(finite, step)
+        if self._file is not None:
+            self._file.add({"step": step, "epoch": epoch, **finite})
+
+    def _stop(self, trainer: Trainer, module: DetectorModule, bad_run: int, first_bad: int) -> None:
+        """Leave a record of the first bad update and end the run.
+
+        Raises:
+            NonFiniteRunError: Always.
+        """
+        data = detector_data(trainer)
+        planner, records = data.planner(), data.splits["train"].records
+        first_batch = first_bad * module.accumulate
+        plans = [planner.plan(first_batch + i) for i in range(module.accumulate)]
+        sources = sorted({p.source_index for plan in plans for sample in plan.samples for p in sample.placements})
+        path = self.run_dir / "black_box.json"
+        content = {
+            "first_bad_update": first_bad,
+            "bad_updates_in_a_row": bad_run,
+            "plans": [plan.to_dict() for plan in plans],
+            "images": [records[i].path for i in sources],
+        }
+        path.write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8")
+        raise NonFiniteRunError(
+            f"{bad_run} updates in a row were not finite, from update {first_bad} on; the weights are those before it, "
+            f"the batch is described in {path}"
+        )
+
+
+def _fetch(module: DetectorModule) -> tuple[Tensor, torch.cuda.Event | None]:
+    """Start copying the step's values and the skip counters to the host."""
+    state, step = module.state, module.train_step
+    assert state is not None
+    assert step is not None
+    assert module.last_metrics is not None
+    counters = (state.num_skipped, state.bad_run_length, state.first_bad_update)
+    values = torch.cat((module.last_metrics, step.last_lr.view(1), *(c.float() for c in counters)))
+    if values.device.type != "cuda":
+        return values, None
+    host = torch.empty(values.shape, pin_memory=True)
+    host.copy_(values, non_blocking=True)
+    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    event.record()
+    return host, event
+
+
+class RunProgressBar(TQDMProgressBar):
+    """Progress with the writer's latest numbers; it never asks the device for one."""
+
+    @override
+    def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
+        """Return the latest loss and mAP."""
+        writers = [c for c in trainer.callbacks if isinstance(c, MetricsWriter)]  # type: ignore[attr-defined]
+        return {name: f"{value:.3f}" for writer in writers for name, value in writer.latest.items()}

@@ -1,0 +1,331 @@
+"""The LightningModule: builds the step, calls it, evaluates; decides nothing else."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from lightning.pytorch import LightningModule
+from torch import Tensor
+from typing_extensions import override
+
+from lucid_yolo.assign.task_aligned import AssignConfig
+from lucid_yolo.engine.datamodule import detector_data
+from lucid_yolo.engine.strategy import ProcessGroupCollective, StepDDPStrategy, gather_objects
+from lucid_yolo.models.head import BRANCHES
+from lucid_yolo.models.network import Network
+from lucid_yolo.models.scales import Variant
+from lucid_yolo.optim.musgd import MuSGDConfig
+from lucid_yolo.optim.schedule import RunLength, ScheduleConfig, build_schedule
+from lucid_yolo.runtime.checkpoint_file import FORMAT, NETWORK_PREFIX, SECTION, ModelMeta, read_meta
+from lucid_yolo.runtime.detector import Detector
+from lucid_yolo.runtime.determinism import make_deterministic
+from lucid_yolo.runtime.evaluation import Evaluation, SplitEvaluator, check_classes
+from lucid_yolo.runtime.precision import PrecisionName, resolve_precision
+from lucid_yolo.runtime.state import TrainState
+from lucid_yolo.runtime.step import StepConfig, TrainStep
+from lucid_yolo.structures import Batch, ClassMap
+from lucid_yolo.tasks.detect import LossGains
+from lucid_yolo.tasks.task import Task
+
+DEFAULT_TASK = "detect"
+DEFAULT_VARIANT: Variant = "n"
+DEFAULT_IMAGE_SIZE_PX = 640
+
+
+class StepOptimizer(torch.optim.Optimizer):
+    """What Lightning sees as the optimiser: it runs the closure, which holds the whole training step."""
+
+    def __init__(self, network: Network) -> None:
+        super().__init__(network.parameters(), {"lr": 0.0})
+
+    @override
+    def step(self, closure: Any = None) -> Any:
+        """Run the training step."""
+        return closure()
+
+
+class DetectorModule(LightningModule):
+    """A detector in training or evaluation.
+
+    Arguments that say what the network is may be None: they then come from the checkpoint, else from the defaults.
+
+    Args:
+        task: Task name; default ``detect``.
+        variant: Scale ``n s m l x``; default ``n``.
+        image_size: Side of the square input in pixels, a multiple of 32; default 640.
+        class_map: Classes as ``{"names": [...], "source_ids": [...]}``; default those of the data set.
+        precision: Precision of the network forward.
+        accumulate: Batches per update.
+        clip_norm: Upper bound of the gradient norm; 0 for none.
+        optimizer: Constants of MuSGD.
+        schedule: Learning rate, momentum, branch weight and averaging over the run.
+        loss: Weights of the loss terms.
+        assign: Constants of the assignment.
+        seed: Seed of the initial weights.
+        resume_override: Allow a resumed run to differ from the saved one in schedule, batch size or seed.
+
+    Attributes:
+        state: Everything the training step changes; exists during fit.
+        train_step: The training step; exists during fit.
+        last_metrics: Values of the last step, on the device.
+        evaluation: Result of the last evaluation.
+    """
+
+    def __init__(
+        self,
+        task: str | None = None,
+        variant: Variant | None = None,
+        image_size: int | None = None,
+        class_map: dict[str, list[Any]] | None = None,
+        precision: PrecisionName = "auto",
+        accumulate: int = 1,
+        clip_norm: float = 10.0,
+        optimizer: MuSGDConfig | None = None,
+        schedule: ScheduleConfig | None = None,
+        loss: LossGains | None = None,
+        assign: AssignConfig | None = None,
+        seed: int = 0,
+        resume_override: bool = False,
+    ) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.task_name, self.variant, self.image_size = task, variant, image_size
+        self.class_map = ClassMap.from_dict(class_map) if class_map else None
+        self.precision, self.accumulate, self.clip_norm = precision, accumulate, clip_norm
+        self.optimizer_config = optimizer or MuSGDConfig()
+        self.schedule_config = schedule or ScheduleConfig()
+        self.loss_gains, self.assign_config = loss or LossGains(), assign or AssignConfig()
+        self.seed, self.resume_override = seed, resume_override
+        self.network: Network | None = None
+        self.state: TrainState | None = None
+        self.train_step: TrainStep | None = None
+        self.last_metrics: Tensor | None = None
+        self.evaluation: Evaluation | None = None
+        self._restored: dict[str, Any] | None = None
+        self._evaluator: SplitEvaluator | None = None
+        self._detector: Detector | None = None
+
+    @property
+    def meta(self) -> ModelMeta:
+        """What the network is."""
+        if self.class_map is None:
+            self.class_map = detector_data(self.trainer).class_map
+        return ModelMeta(
+            self.task_name or DEFAULT_TASK,
+            self.variant or DEFAULT_VARIANT,
+            self.class_map,
+            self.image_size or DEFAULT_IMAGE_SIZE_PX,
+        )
+
+    @property
+    def is_between_updates(self) -> bool:
+        """Whether the last micro-step completed an update."""
+        return self.state is not None and self.state.micro_index == 0
+
+    @property
+    def task(self) -> Task:
+        """The task, with this module's constants."""
+        return self.meta.build_task(loss=self.loss_gains, assign=self.assign_config)
+
+    @override
+    def configure_model(self) -> None:
+        """Build the network, the same for the same seed whatever was drawn before."""
+        if self._trainer is not None:
+            detector_data(self.trainer).image_size_px = self.meta.image_size_px
+        if self.network is not None:
+            return
+        make_deterministic()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed)
+            self.network = Network(self.meta.variant, self.task.stems)
+        meta = self.meta
+        plain = {"task": meta.task, "variant": meta.variant, "image_size": meta.image_size_px}
+        self.save_hyperparameters({**plain, "class_map": meta.class_map.to_dict()})
+
+    @override
+    def configure_optimizers(self) -> StepOptimizer:
+        """Return the shell that runs the step."""
+        return StepOptimizer(self._built())
+
+    @override
+    def on_fit_start(self) -> None:
+        """Lay out the state on the device, build the step, restore a saved run."""
+        self.state = TrainState(self._built())
+        assert self.state.averaged_network is not None
+        run = self._run_length()
+        meta = self.meta
+        config = StepConfig(
+            (meta.image_size_px, meta.image_size_px),
+            resolve_precision(self.precision, self.device),
+            self.accumulate,
+            self.clip_norm,
+            self.optimizer_config,
+        )
+        schedule = build_schedule(self.schedule_config, run)
+        self.train_step = TrainStep(self.state, self.task, schedule, config, self._collective())
+        if self._restored is not None:
+            self._resume(self._restored)
+            self._restored = None
+
+    def training_step(self, batch: Batch, batch_idx: int) -> None:
+        """Run one micro-step; the last of an update goes through Lightning's optimiser, which counts it."""
+        assert self.state is not None
+        if self.state.micro_index + 1 == self.accumulate:
+            optimizer = self.optimizers()
+            assert not isinstance(optimizer, list)
+            optimizer.step(closure=partial(self._run_step, batch))
+        else:
+            self._run_step(batch)
+
+    def on_validation_model_zero_grad(self) -> None:
+        """Gradients belong to the step."""
+
+    @override
+    def on_validation_start(self) -> None:
+        """Point the detector at the averaged network of a fit, or at the one loaded from a checkpoint."""
+        network = self.state.averaged_network if self.state is not None else self._built()
+        self._detector = Detector(network, self.task, self.meta, self.precision, BRANCHES)
+        name = "test" if self.trainer.testing else "val"
+        split = detector_data(self.trainer).splits[name]
+        check_classes(self.meta.class_map, split.class_map)
+        self._evaluator = SplitEvaluator(split, self.meta.image_size_px)
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        """Detect with both branches."""
+        assert self._detector is not None
+        assert self._evaluator is not None
+        self._evaluator.update(batch, self._detector.detect(batch.images))
+
+    def on_validation_epoch_end(self) -> None:
+        """Score both branches over all ranks; a sanity check scores nothing."""
+        assert self._evaluator is not None
+        if self.trainer.sanity_checking:
+            return
+        gathered = gather_objects(self._evaluator.detections)
+        self._evaluator.detections = {
+            branch: [row for part in gathered for row in part.get(branch, [])]  # type: ignore[attr-defined]
+            for branch in BRANCHES
+        }
+        self.evaluation = self._evaluator.compute()
+        self.log_dict(self.evaluation.scalars(), rank_zero_only=True)
+
+    on_test_start = on_validation_start
+    test_step = validation_step
+    on_test_epoch_end = on_validation_epoch_end
+
+    @override
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Add what the network is, the step's state and the random generators; copy every view."""
+        assert self.state is not None
+        checkpoint["state_dict"] = {name: value.clone() for name, value in checkpoint["state_dict"].items()}
+        checkpoint[SECTION] = {
+            "format": FORMAT,
+            "meta": self.meta.to_dict(),
+            "train_state": self.state.state_dict(),
+            "run": self._run_identity(),
+            "random": _random_state(),
+        }
+
+    @override
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Keep a saved run for :meth:`on_fit_start`; outside fit take the averaged parameters.
+
+        Raises:
+            ValueError: The checkpoint holds another kind of network than this module.
+        """
+        saved = read_meta(checkpoint)
+        if self.class_map is None and self._trainer is None:
+            self.class_map = saved.class_map
+        if saved != self.meta:
+            raise ValueError(f"the checkpoint holds {saved}, the configuration asks for {self.meta}")
+        if self._trainer is not None and self.trainer.training:
+            self._restored = dict(checkpoint[SECTION])
+        else:
+            self.state = None
+            averaged = checkpoint[SECTION]["train_state"]["ema"]
+            checkpoint["state_dict"] |= {NETWORK_PREFIX + name: value for name, value in averaged.items()}
+
+    @override
+    def teardown(self, stage: str) -> None:
+        """Drop what belongs to one evaluation."""
+        self._detector = self._evaluator = None
+
+    def _built(self) -> Network:
+        if self.network is None:
+            raise RuntimeError("the network is built by configure_model, which has not run")
+        return self.network
+
+    def _run_step(self, batch: Batch) -> None:
+        assert self.train_step is not None
+        self.last_metrics = self.train_step.run(batch)
+
+    def _run_length(self) -> RunLength:
+        return detector_data(self.trainer).run_length(self.accumulate)
+
+    def _collective(self) -> ProcessGroupCollective | None:
+        if self.trainer.world_size == 1:
+            return None
+        if not isinstance(self.trainer.strategy, StepDDPStrategy):
+            found = type(self.trainer.strategy).__name__
+            raise ValueError(f"strategy: several devices need StepDDPStrategy (`ddp` in commands), found {found}")
+        return ProcessGroupCollective()
+
+    def _run_identity(self) -> dict[str, Any]:
+        """Return what a resumed run must share with the saved one."""
+        data = detector_data(self.trainer)
+        return {
+            "num_updates": self._run_length().num_updates,
+            "schedule": asdict(self.schedule_config),
+            "global_batch_size": data.batch_size * self.trainer.world_size,
+            "accumulate": self.accumulate,
+            "seed": self.seed,
+            "data_seed": data.seed,
+        }
+
+    def _resume(self, saved: Mapping[str, Any]) -> None:
+        assert self.state is not None
+        run = self._run_identity()
+        before = saved["run"]
+        differing = [f"{key}: {before.get(key)} saved, {run[key]} now" for key in run if before.get(key) != run[key]]
+        if differing and not self.resume_override:
+            raise ValueError(f"resume: the run differs from the saved one; --resume_override allows it: {differing}")
+        self.state.load_state_dict(saved["train_state"])
+        if int(self.state.update_index) >= run["num_updates"]:
+            raise ValueError(f"resume: the run in the checkpoint is finished after {run['num_updates']} updates")
+        _restore_random_state(saved["random"])
+
+
+def _random_state() -> dict[str, Any]:
+    """Return the process's generators as plain values."""
+    name, keys, *rest = np.random.get_state()
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "python": random.getstate(),
+        "numpy": (name, np.asarray(keys).tolist(), *rest),
+    }
+
+
+def _restore_random_state(state: Mapping[str, Any]) -> None:
+    torch.set_rng_state(state["torch"])
+    if torch.cuda.is_available() and len(state["cuda"]) == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all(state["cuda"])
+    random.setstate(state["python"])
+    np.random.set_state(state["numpy"])
+
+
+def detector_module(module: LightningModule) -> DetectorModule:
+    """Return ``module`` as what the callbacks of this package expect.
+
+    Raises:
+        ValueError: It is of another kind.
+    """
+    if not isinstance(module, DetectorModule):
+        raise ValueError(f"module: expected DetectorModule, found {type(module).__name__}")
+    return module
