@@ -136,6 +136,7 @@ def run(arguments: Sequence[str]) -> int:
         Exit code.
     """
     logging.basicConfig(level=logging.INFO, format="%(message)s")
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", message=r".*LeafSpec.* is deprecated", module="lightning")
     command, flags = arguments[0], list(arguments[1:])
     given = dict(split_flags(flags))

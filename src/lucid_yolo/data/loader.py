@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.context import BaseContext
 from typing import Any
@@ -82,6 +82,14 @@ class TrainLoader:
         for batch in self._pool:
             self.position += 1
             yield batch
+
+    def state_dict(self) -> dict[str, int]:
+        """Return the position; with :meth:`load_state_dict` this is what Trainers call a resumable loader."""
+        return {"position": self.position}
+
+    def load_state_dict(self, state: Mapping[str, int]) -> None:
+        """Continue from a saved position."""
+        self.position = state["position"]
 
     def close(self) -> None:
         """Stop the workers; another iteration starts new ones."""

@@ -145,13 +145,13 @@ class DetectorDataModule(LightningDataModule):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the data position: batches handed out since the start of the run."""
-        return {"position": self._train_loader.position if self._train_loader else self._position}
+        return self._train_loader.state_dict() if self._train_loader else {"position": self._position}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue from a saved data position."""
         self._position = int(state_dict["position"])
         if self._train_loader is not None:
-            self._train_loader.position = self._position
+            self._train_loader.load_state_dict(state_dict)
 
     @override
     def teardown(self, stage: str) -> None:
