@@ -294,5 +294,5 @@ def _prefix() -> str:
     return f"lucid-yolo-{os.getuid()}-"
 
 
-def _gib(num_bytes: float) -> str:
+def _gib(num_bytes: int) -> str:
     return f"{num_bytes / 2**30:.2f} GiB"

@@ -8,7 +8,9 @@ starts workers needs ``if __name__ == "__main__":``.
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.context import BaseContext
@@ -28,6 +30,9 @@ from lucid_yolo.structures import Batch, ImageRecord
 
 BATCHES_AHEAD_PER_WORKER = 2
 EVAL_CAPACITY = 64
+
+# Options of the C library's mallopt.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
 def default_num_workers(ranks_per_node: int = 1) -> int:
@@ -245,8 +250,22 @@ def _context() -> BaseContext:
 
 
 def _start_worker(_worker_id: int) -> None:
+    use_one_core()
+
+
+def use_one_core() -> None:
+    """Set this process up to make batches beside others that do the same: one thread, and freed memory kept.
+
+    Images come and go by the megabyte. The C library would give each back to the system, and its pages would have to
+    be faulted in again for the next: a fifth of the time of a sample.
+    """
     cv2.setNumThreads(0)
     torch.set_num_threads(1)
+    if sys.platform == "linux":
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+        for option, num_bytes in ((_M_TRIM_THRESHOLD, 256 << 20), (_M_MMAP_THRESHOLD, 32 << 20)):
+            if mallopt is not None:
+                mallopt(option, num_bytes)
 
 
 def _as_is(batch: Any) -> Any:
