@@ -11,7 +11,7 @@ from lucid_yolo.data.augment.affine import move_boxes, warp_boxes, warp_image
 from lucid_yolo.data.augment.apply import AugmentedSample, apply_plan, move_targets, shown_placements
 from lucid_yolo.data.augment.canvas import compose
 from lucid_yolo.data.augment.color import shift_hsv
-from lucid_yolo.data.collate import collate
+from lucid_yolo.data.collate import BatchWriter
 from lucid_yolo.data.plan import (
     IDENTITY_GAINS,
     IDENTITY_MATRIX,
@@ -21,7 +21,7 @@ from lucid_yolo.data.plan import (
     letterbox_plan,
 )
 from lucid_yolo.data.sources import PreparedSource
-from lucid_yolo.structures import ImageRecord
+from lucid_yolo.structures import Batch, ImageRecord
 
 FLIP = (-1.0, 0.0, 64.0, 0.0, 1.0, 0.0)
 # Colour of the rectangle in each of four images, the channel it shows in, and the sign against the grey ground.
@@ -44,6 +44,13 @@ def noise(height: int, width: int, seed: int = 0) -> np.ndarray:
 
 def apply_one(plan: SamplePlan, *records: ImageRecord) -> AugmentedSample:
     return apply_plan(plan, records, PreparedSource(records, plan.output_size_px))
+
+
+def collate(samples: list[AugmentedSample], batch_size: int, image_size_px: int, capacity: int) -> Batch:
+    writer = BatchWriter(batch_size, image_size_px, capacity)
+    for slot, sample in enumerate(samples):
+        writer.write(slot, sample)
+    return writer.batch
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,15 @@ import os
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
 import pytest
 import torch
 
+from lucid_yolo.data.cache import CacheKind
+from lucid_yolo.data.host import usable_cores
 from lucid_yolo.data.loader import EvalLoader, TrainLoader, default_num_workers
 from lucid_yolo.data.plan import AugmentPolicy, TrainPlanner, letterbox_plan
 from lucid_yolo.data.sources import PreparedSource
@@ -202,6 +205,85 @@ def test_empty_validation_split_has_no_batches() -> None:
     assert list(loader) == []
 
 
+EVERYTHING = AugmentPolicy(
+    close_mosaic=2, mosaic=0.7, degrees=10.0, shear=3.0, perspective=0.1, flipud=0.3, bgr=0.2, mixup=0.3, cutmix=0.5
+)
+
+
+def stream(
+    records: Sequence[ImageRecord],
+    *,
+    cache: CacheKind = "none",
+    is_cache_prepared: bool = False,
+    num_workers: int = 0,
+    prefetch_batches: int = 2,
+    world_size: int = 1,
+    position: int = 0,
+    cache_dir: Path | None = None,
+) -> list[str]:
+    """Digests of the first 50 global batches, or of those from ``position`` on."""
+    source = PreparedSource(records, SIZE, cache=cache, is_cache_prepared=is_cache_prepared, cache_dir=cache_dir)
+    loaders = [
+        TrainLoader(
+            TrainPlanner(
+                records,
+                SIZE,
+                EVERYTHING,
+                BATCH // world_size,
+                3,
+                18,
+                world_size=world_size,
+                rank=rank,
+                sampling="balanced",
+            ),
+            records,
+            source,
+            num_workers=num_workers,
+            position=position,
+            prefetch_batches=prefetch_batches,
+        )
+        for rank in range(world_size)
+    ]
+    digests = []
+    while loaders[0].position < 50:
+        for parts in zip(*loaders, strict=True):
+            pieces = [torch.cat([part.images for part in parts]).permute(0, 2, 3, 1)]
+            pieces += [torch.cat([part.field(field.name) for part in parts]) for field in parts[0].target_fields]
+            raw = b"".join(piece.contiguous().numpy().tobytes() for piece in pieces)
+            digests.append(hashlib.sha256(raw).hexdigest())
+    source.close()
+    return digests[: 50 - position]
+
+
+@pytest.fixture(scope="module")
+def plain_stream(records: list[ImageRecord]) -> list[str]:
+    return stream(records)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"num_workers": 3},
+        {"num_workers": 2, "prefetch_batches": 5},
+        {"world_size": 2},
+        {"world_size": 4, "position": 31},
+        {"position": 7},
+        {"cache": "ram"},
+        {"cache": "disk"},
+        {"is_cache_prepared": True},
+        {"cache": "ram", "num_workers": 2, "world_size": 2},
+        {"cache": "disk", "is_cache_prepared": True, "num_workers": 1, "position": 19},
+    ],
+    ids=str,
+)
+def test_how_batches_are_made_changes_no_byte(
+    records: list[ImageRecord], plain_stream: list[str], options: dict[str, Any], tmp_path: Path
+) -> None:
+    digests = stream(records, cache_dir=tmp_path, **options)
+    assert len(set(plain_stream)) == 50
+    assert digests == plain_stream[options.get("position", 0) :]
+
+
 @pytest.mark.parametrize(("batch_size", "rank"), [(0, 0), (4, 1)])
 def test_bad_evaluation_argument_is_an_error(records: list[ImageRecord], batch_size: int, rank: int) -> None:
     with pytest.raises(ValueError, match="expected"):
@@ -210,5 +292,5 @@ def test_bad_evaluation_argument_is_an_error(records: list[ImageRecord], batch_s
 
 def test_default_worker_count_is_what_this_process_may_use() -> None:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else multiprocessing.cpu_count()
-    assert default_num_workers() == cores
+    assert default_num_workers() == usable_cores() <= cores
     assert default_num_workers(10**6) == 1

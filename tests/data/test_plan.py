@@ -1,13 +1,18 @@
 import json
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
+from lucid_yolo.data.draws import mix_share
 from lucid_yolo.data.plan import (
     IDENTITY_GAINS,
     IDENTITY_MATRIX,
     AugmentPolicy,
     BatchPlan,
+    SamplePlan,
     TrainPlanner,
     letterbox_plan,
     sample_draws,
@@ -17,6 +22,9 @@ from lucid_yolo.structures import ImageRecord
 
 SIZES = [(48, 64), (64, 48), (10, 200), (333, 500), (64, 64), (1, 7), (90, 120)]
 WILD = AugmentPolicy(close_mosaic=1, degrees=30.0, shear=10.0)
+JOINED = AugmentPolicy(
+    close_mosaic=1, mosaic=0.7, perspective=0.2, flipud=0.5, bgr=0.3, mixup=0.5, cutmix=0.5, hsv_h=0.0
+)
 
 
 def records(num_rows: tuple[int, ...] = (1,) * 7) -> list[ImageRecord]:
@@ -28,7 +36,7 @@ def records(num_rows: tuple[int, ...] = (1,) * 7) -> list[ImageRecord]:
     ]
 
 
-def planner(policy: AugmentPolicy = WILD, batch_size: int = 3, **options: int) -> TrainPlanner:
+def planner(policy: AugmentPolicy = WILD, batch_size: int = 3, **options: Any) -> TrainPlanner:
     settings = {"seed": 0, "num_epochs": 4, **options}
     return TrainPlanner(records(), 64, policy, batch_size, **settings)
 
@@ -155,7 +163,7 @@ def test_policy_none_is_the_letterbox() -> None:
         assert sample.placements[0].offset_xy_px == (box.left_px, box.top_px)
 
 
-@pytest.mark.parametrize("policy", [WILD, AugmentPolicy.none()])
+@pytest.mark.parametrize("policy", [WILD, JOINED, AugmentPolicy.none()])
 def test_json_round_trip(policy: AugmentPolicy) -> None:
     plan = planner(policy).plan(1)
     assert BatchPlan.from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
@@ -174,6 +182,11 @@ def test_json_round_trip(policy: AugmentPolicy) -> None:
         ("hsv_h", float("nan")),
         ("hsv_s", -1.0),
         ("hsv_v", 1.01),
+        ("flipud", 1.1),
+        ("bgr", -0.1),
+        ("mixup", 2.0),
+        ("cutmix", 1.5),
+        ("perspective", 0.26),
     ],
 )
 def test_bad_policy_is_named(name: str, value: float) -> None:
@@ -188,11 +201,102 @@ def test_bad_policy_is_named(name: str, value: float) -> None:
         ({"num_epochs": 0}, "num_epochs: expected at least 1"),
         ({"world_size": 2, "rank": 2}, "found rank 2 of 2"),
         ({"seed": -1}, "seed: expected"),
+        ({"repeat_threshold": 0.0}, "repeat_threshold: expected a fraction"),
     ],
 )
-def test_bad_planner_argument_is_named(options: dict[str, int], message: str) -> None:
+def test_bad_planner_argument_is_named(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         planner(**options)
+
+
+def joined_samples(policy: AugmentPolicy = JOINED) -> list[SamplePlan]:
+    made = planner(policy, num_epochs=200)
+    return [sample for index in range(300) for sample in made.plan(index).samples]
+
+
+def test_partners_are_sample_plans_of_their_own() -> None:
+    samples = joined_samples()
+    partners = [part.partner for sample in samples for part in (sample.mix, sample.cut) if part is not None]
+    assert {len(partner.placements) for partner in partners} == {1, 4}
+    assert {partner.is_flipped_ud for partner in partners} == {False, True}
+    assert all(partner.mix is None and partner.cut is None for partner in partners)
+    assert all(partner.hsv_gains == IDENTITY_GAINS and not partner.is_bgr for partner in partners)
+    maps = [part.matrix for part in (*samples, *partners)]
+    assert len(set(maps)) == len(maps)
+
+
+@pytest.mark.parametrize(("name", "expected"), [("mixup", 0.5), ("cutmix", 0.5), ("bgr", 0.3), ("flipud", 0.5)])
+def test_each_transform_has_the_probability_of_the_policy(name: str, expected: float) -> None:
+    used = {
+        "mixup": lambda s: s.mix is not None,
+        "cutmix": lambda s: s.cut is not None,
+        "bgr": lambda s: s.is_bgr,
+        "flipud": lambda s: s.is_flipped_ud,
+    }[name]
+    assert np.mean([used(sample) for sample in joined_samples()]) == pytest.approx(expected, abs=0.05)
+
+
+def test_turning_a_join_on_moves_no_other_number() -> None:
+    calm = replace(JOINED, mixup=0.0, cutmix=0.0)
+    for plain, joined in zip(joined_samples(calm), joined_samples(), strict=True):
+        assert replace(joined, mix=None, cut=None) == plain
+
+
+def test_closed_epochs_join_nothing() -> None:
+    made = planner(replace(JOINED, mixup=1.0, cutmix=1.0, close_mosaic=2))
+    samples = [[s for i in range(3) for s in made.plan(3 * epoch + i).samples] for epoch in range(4)]
+    assert [{s.mix is None for s in epoch} for epoch in samples] == [{False}, {False}, {True}, {True}]
+    assert [{s.cut is None for s in epoch} for epoch in samples] == [{False}, {False}, {True}, {True}]
+
+
+def test_shares_are_beta_32_32() -> None:
+    shares = np.array([mix_share(seed, 0, index) for seed in (0, 1) for index in range(1000)])
+    assert stats.kstest(shares, stats.beta(32, 32).cdf).pvalue > 0.01
+    assert len(np.unique(shares)) == 2000
+
+
+def test_regions_lie_in_the_image_and_have_uniform_size() -> None:
+    regions = np.array([sample.cut.region_xyxy_px for sample in joined_samples() if sample.cut])
+    assert regions.min() >= 0
+    assert regions.max() <= 64
+    assert (regions[:, 2:] >= regions[:, :2]).all()
+    inside = (regions > 0)[:, :2].all(1) & (regions < 64)[:, 2:].all(1)
+    assert inside.any()
+    sides = regions[:, 2:] - regions[:, :2]
+    assert abs(np.subtract(*sides[inside].T)).max() <= 1
+
+
+def test_capacity_counts_the_rows_of_partners() -> None:
+    rows = (40, 0, 0, 40, 0, 0, 0)
+    policy = replace(AugmentPolicy.none(), mixup=0.5, cutmix=0.5)
+    made = [TrainPlanner(records(rows), 64, policy, 1, 0, 40, world_size=2, rank=rank) for rank in range(2)]
+    seen = set()
+    for index in range(150):
+        plans = [part.plan(index) for part in made]
+        sums = [sum(rows[i] for i in plan.samples[0].source_indices) for plan in plans]
+        assert {plan.capacity for plan in plans} == {64 if max(sums) <= 64 else 256}
+        seen.add(plans[0].capacity)
+    assert seen == {64, 256}
+
+
+def test_perspective_keeps_the_canvas_in_front_of_the_camera() -> None:
+    for sample in joined_samples(replace(JOINED, perspective=0.25)):
+        far = 1.25 * sample.canvas_size_px  # how far a cut-off source may reach beyond the canvas
+        corners = [(x, y) for x in (sample.canvas_size_px - far, far) for y in (sample.canvas_size_px - far, far)]
+        assert min(1 + sample.perspective[0] * x + sample.perspective[1] * y for x, y in corners) > 0
+
+
+def test_repeated_samples_of_an_epoch_are_varied_anew() -> None:
+    made = TrainPlanner(labelled([0, 0, 0, 0, 0, 0, 1]), 64, WILD, 5, 0, 9, sampling="balanced")
+    for epoch in range(5):
+        samples = [s for i in range(2) for s in made.plan(2 * epoch + i).samples]
+        assert len({s.sample_index for s in samples}) < 7
+        assert len({s.matrix for s in samples}) == 10
+
+
+def labelled(labels: list[int]) -> list[ImageRecord]:
+    plain = zip(records(), labels, strict=True)
+    return [replace(r, labels=np.array([label]), is_ignored=np.array([False])) for r, label in plain]
 
 
 def test_no_images_is_an_error() -> None:

@@ -256,3 +256,36 @@ def test_format_can_be_chosen(tmp_path: Path) -> None:
     assert open_split(tmp_path, "train").source_format == "coco"
     split = open_split(tmp_path, "train", source_format="yolo")
     assert split.account.counts["kept"] == 2
+
+
+def test_split_of_several_files_and_image_folders(tmp_path: Path) -> None:
+    for part in ("p", "q"):
+        entry = image_entry(7, f"{part}.png")
+        make_root(
+            tmp_path,
+            [box(image_id=7)],
+            [entry],
+            json_name=f"marks/{part}.json",
+            image_name=f"{part}_pictures/{part}.png",
+        )
+    (tmp_path / "data.yaml").write_text("train: [marks/p.json, p_pictures, marks/q.json, q_pictures]\n")
+    split = open_split(tmp_path, "train")
+    assert [record.path for record in split.records] == [f"{tmp_path}/{p}_pictures/{p}.png" for p in "pq"]
+    assert [record.image_id for record in split.records] == [7, "q/7"]
+    assert split.account.counts["kept"] == 2
+    assert any("several files" in note.kind for note in split.account.notes)
+
+
+def test_absolute_names_of_another_machine_are_found_by_their_last_part(tmp_path: Path) -> None:
+    names = ["/home/someone/set/a.png", "D:\\set\\b.png", "other/a.png"]
+    root = make_root(tmp_path, [box()], [image_entry(i, name) for i, name in enumerate(names, 1)])
+    Image.new("RGB", (WIDTH, HEIGHT)).save(root / "train2017/b.png")
+    split = open_split(root, "train")
+    assert [record.image_id for record in split.records] == [1, 2]
+    assert [item.path for item in split.account.left_out] == [f"{root}/train2017/other/a.png"]
+
+
+def test_repeated_annotation_is_kept_and_noted(tmp_path: Path) -> None:
+    account = open_split(make_root(tmp_path, [box(), box(category_id=90), box()]), "train").account
+    assert account.counts["kept"] == 3
+    assert [note.count for note in account.notes if "repeated" in note.kind] == [1]

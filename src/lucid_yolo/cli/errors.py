@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from argparse import ArgumentError
 from collections.abc import Callable
@@ -23,7 +22,6 @@ def run_command(command: Callable[[], int]) -> int:
     Returns:
         The command's exit code; 2 after an error of the user, 130 after an interrupt.
     """
-    logging.basicConfig(format="%(levelname)s: %(message)s")
     try:
         return command()
     except ArgumentError as error:

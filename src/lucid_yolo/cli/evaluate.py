@@ -46,13 +46,13 @@ def _parser() -> ArgumentParser:
     inputs.add_argument("--ckpt_path", type=str, required=True, help="checkpoint")
     inputs.add_argument("--data_root", type=str, required=True, help="data set: a folder or a data YAML")
     inputs.add_argument("--split", type=Literal["train", "val", "test"], default="val", help="which part of it")
+    inputs.add_argument("--num_workers", type=int | None, default=None, help="reading processes; default: one per core")
     output = parser.add_argument_group("output")
     output.add_argument("--json", type=str | None, default=None, help="write every number to this file")
     output.add_argument(
         "--save_predictions", type=str | None, default=None, help="write the deployed head's detections, COCO JSON"
     )
     add_run_arguments(parser)
-    parser.add_argument("--num_workers", type=int | None, default=None, help="loader processes; default: one per core")
     return parser
 
 
@@ -71,10 +71,9 @@ def _run(config: Namespace) -> int:
     evaluation = evaluate_split(detector, split, config.batch_size, config.num_workers)
     print_tables(evaluation, f"{config.ckpt_path} on {config.data_root}, {config.split}")
     if config.json is not None:
-        inputs = {key: config[key] for key in ("ckpt_path", "data_root", "split", "batch_size")}
-        run = {"device": str(detector.device), "precision": detector.precision}
-        label_rows = {"label_rows": {"total": split.account.num_rows, **split.account.counts}}
-        report = {**inputs, **run, "model": detector.meta.to_dict(), **label_rows, **make_report(evaluation)}
+        report: dict[str, Any] = {key: config[key] for key in ("ckpt_path", "data_root", "split", "batch_size")}
+        report |= {"device": str(detector.device), "precision": detector.precision, "model": detector.meta.to_dict()}
+        report |= {"label_rows": split.account.to_dict()["rows"], **make_report(evaluation)}
         _write_json(config.json, report, indent=2)
     if config.save_predictions is not None:
         _write_json(config.save_predictions, to_coco_rows(evaluation.detections["one_to_one"], split.class_map))

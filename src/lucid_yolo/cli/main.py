@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 
 from lucid_yolo import __version__
-from lucid_yolo.cli.errors import USER_ERROR
+from lucid_yolo.cli.errors import USER_ERROR, run_command
 
 TRAINER_COMMANDS = ("fit", "validate", "test")
 COMMANDS = (*TRAINER_COMMANDS, "predict", "sizes")
@@ -52,7 +51,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"lucid-yolo {__version__}")
         return 0
     if command in TRAINER_COMMANDS:
-        return int(import_module("lucid_yolo.cli.trainer").run(arguments))
+        from lucid_yolo.cli import trainer
+
+        return run_command(lambda: trainer.run(arguments))
     if command == "predict":
         from lucid_yolo.cli import predict
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from jsonargparse import ArgumentParser, Namespace
 
@@ -126,7 +126,7 @@ class PredictionsWriter:
         self._file = path.open("w", encoding="utf-8")
         self._separator = "[\n"
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> PredictionsWriter:
         return self
 
     def add(self, image_id: str, result: Results) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from jsonargparse import ArgumentParser, Namespace
@@ -44,7 +45,7 @@ def _run(config: Namespace) -> int:
     sizes = measure_variants(variants, config.task, config.num_classes, config.image_size)
     if config.json:
         header = {"task": config.task, "num_classes": config.num_classes, "image_size_px": config.image_size}
-        print(json.dumps({**header, "variants": {name: size.to_dict() for name, size in sizes.items()}}, indent=2))
+        print(json.dumps({**header, "variants": {name: asdict(size) for name, size in sizes.items()}}, indent=2))
     else:
         _print_table(sizes, f"{config.task}, {config.num_classes} classes, {config.image_size} px")
     return 0

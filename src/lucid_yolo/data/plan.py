@@ -8,73 +8,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 
+from lucid_yolo.data.draws import AFFINE, COLOR, CUT, CUT_STREAM, FLIP, MIX, MIX_STREAM, MOSAIC, mix_share
+from lucid_yolo.data.draws import sample_draws as sample_draws
+from lucid_yolo.data.policy import AugmentPolicy as AugmentPolicy
+from lucid_yolo.data.sampling import EpochOrder, Sampling, epoch_order, sampling_weights
 from lucid_yolo.geometry.letterbox import letterbox
 from lucid_yolo.structures import ImageRecord, target_capacity
 
 Affine = tuple[float, float, float, float, float, float]
+Draws = list[list[float]]
 
 IDENTITY_MATRIX: Affine = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0)
 IDENTITY_GAINS = (0.0, 1.0, 1.0)
-
-# Rows of a sample's random numbers, eight uniforms each; a new transform takes the next row and moves no other.
-MOSAIC, AFFINE, FLIP, COLOR = range(4)
-NUM_TRANSFORMS, DRAWS_PER_TRANSFORM = 4, 8
-# Last counter word of the generator: what the stream is for.
-SAMPLE_STREAM, ORDER_STREAM = range(2)
-
-
-@dataclass(frozen=True)
-class AugmentPolicy:
-    """How training images are varied.
-
-    Attributes:
-        mosaic: Probability of joining four images.
-        close_mosaic: Number of last epochs without mosaic.
-        degrees: Largest rotation to either side, in degrees, [0, 180].
-        translate: Largest shift to either side, as a fraction of the image size, [0, 1].
-        scale: Largest relative change of size to either side, [0, 1).
-        shear: Largest shear to either side, per axis, in degrees, [0, 45).
-        fliplr: Probability of a left-right flip.
-        hsv_h: Largest hue shift to either side, as a fraction of the colour circle, [0, 1].
-        hsv_s: Largest relative change of saturation to either side, [0, 1].
-        hsv_v: Largest relative change of value to either side, [0, 1].
-    """
-
-    mosaic: float = 1.0
-    close_mosaic: int = 10
-    degrees: float = 0.0
-    translate: float = 0.1
-    scale: float = 0.5
-    shear: float = 0.0
-    fliplr: float = 0.5
-    hsv_h: float = 0.015
-    hsv_s: float = 0.7
-    hsv_v: float = 0.4
-
-    def __post_init__(self) -> None:
-        if self.close_mosaic < 0:
-            raise ValueError(f"close_mosaic: expected a number of epochs >= 0, found {self.close_mosaic}")
-        for name in ("mosaic", "translate", "fliplr", "hsv_h", "hsv_s", "hsv_v"):
-            self._check(name, getattr(self, name) <= 1, "[0, 1]")
-        self._check("degrees", self.degrees <= 180, "[0, 180]")
-        self._check("scale", self.scale < 1, "[0, 1)")
-        self._check("shear", self.shear < 45, "[0, 45)")
-
-    def _check(self, name: str, is_low_enough: bool, interval: str) -> None:
-        value = getattr(self, name)
-        if not (value >= 0 and is_low_enough):
-            raise ValueError(f"{name}: expected a number in {interval}, found {value}; 0 turns it off")
-
-    @classmethod
-    def none(cls) -> AugmentPolicy:
-        """Return the policy that changes nothing: every image is letterboxed."""
-        zeros: dict[str, Any] = dict.fromkeys((field.name for field in fields(cls)), 0.0)
-        return cls(**{**zeros, "close_mosaic": 0})
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,16 +44,21 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class SamplePlan:
-    """One training image.
+    """One training image: sources joined, warped, a region pasted, blended, coloured, in this order.
 
     Attributes:
         sample_index: Position in the split of the image the sample stands for.
         placements: One source image, or four for a mosaic.
         canvas_size_px: Side of the square canvas.
         output_size_px: Side of the square result.
-        matrix: First two rows of the canvas-to-output affine map, row by row, flip included.
+        matrix: First two rows of the canvas-to-output map, row by row, flips included.
+        perspective: First two entries of the map's third row, whose last is 1; zero for an affine map.
         is_flipped: The map mirrors left and right.
+        is_flipped_ud: The map mirrors top and bottom.
         hsv_gains: Hue shift as a fraction of the circle, saturation factor, value factor.
+        is_bgr: Red and blue are swapped after the gains.
+        cut: Region of a second sample, pasted where it covers no object.
+        mix: Second sample blended with this one.
     """
 
     sample_index: int
@@ -111,21 +66,64 @@ class SamplePlan:
     canvas_size_px: int
     output_size_px: int
     matrix: Affine = IDENTITY_MATRIX
+    perspective: tuple[float, float] = (0.0, 0.0)
     is_flipped: bool = False
+    is_flipped_ud: bool = False
     hsv_gains: tuple[float, float, float] = IDENTITY_GAINS
+    is_bgr: bool = False
+    cut: CutMix | None = None
+    mix: MixUp | None = None
+
+    @property
+    def source_indices(self) -> tuple[int, ...]:
+        """Positions in the split of every image that the sample is made of, partners included."""
+        own = tuple(placement.source_index for placement in self.placements)
+        partners = [part.partner.source_indices for part in (self.cut, self.mix) if part is not None]
+        return sum(partners, own)
 
     def to_dict(self) -> dict[str, Any]:
         """Return numbers and lists, ready for JSON."""
         state = {field.name: getattr(self, field.name) for field in fields(self)}
         placements = [[p.source_index, list(p.offset_xy_px), list(p.clip_xyxy_px)] for p in self.placements]
-        return {**state, "placements": placements, "matrix": list(self.matrix), "hsv_gains": list(self.hsv_gains)}
+        lists = {name: list(state[name]) for name in ("matrix", "perspective", "hsv_gains")}
+        cut = self.cut and [self.cut.partner.to_dict(), list(self.cut.region_xyxy_px)]
+        mix = self.mix and [self.mix.partner.to_dict(), self.mix.share]
+        return {**state, **lists, "placements": placements, "cut": cut, "mix": mix}
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> SamplePlan:
         """Invert :meth:`to_dict`."""
         placements = tuple(Placement(i, tuple(offset), tuple(clip)) for i, offset, clip in state["placements"])
-        matrix, gains = tuple(state["matrix"]), tuple(state["hsv_gains"])
-        return cls(**{**state, "placements": placements, "matrix": matrix, "hsv_gains": gains})
+        tuples = {name: tuple(state[name]) for name in ("matrix", "perspective", "hsv_gains")}
+        cut = state["cut"] and CutMix(cls.from_dict(state["cut"][0]), tuple(state["cut"][1]))
+        mix = state["mix"] and MixUp(cls.from_dict(state["mix"][0]), state["mix"][1])
+        return cls(**{**state, **tuples, "placements": placements, "cut": cut, "mix": mix})
+
+
+@dataclass(frozen=True, slots=True)
+class CutMix:
+    """A rectangle of another sample; it is pasted only when it touches no box of the sample it goes to.
+
+    Attributes:
+        partner: The other sample, without colour changes and partners of its own.
+        region_xyxy_px: Rectangle of the output, the same in both samples; may be empty.
+    """
+
+    partner: SamplePlan
+    region_xyxy_px: tuple[int, int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class MixUp:
+    """A second sample seen through the first; the labels of both count in full.
+
+    Attributes:
+        partner: The other sample, without colour changes and partners of its own.
+        share: Weight of the first sample's pixels, (0, 1).
+    """
+
+    partner: SamplePlan
+    share: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +168,12 @@ class TrainPlanner:
         policy: How images are varied.
         batch_size: Images per rank and batch.
         seed: Seed of the run, [0, 2^64).
-        num_epochs: Epochs of the run; the last ``policy.close_mosaic`` of them have no mosaic.
+        num_epochs: Epochs of the run; the last ``policy.close_mosaic`` of them join no images.
         world_size: Number of ranks.
         rank: This rank, [0, world_size).
+        sampling: Which images an epoch shows: ``"uniform"`` every image once, ``"balanced"`` every class equally
+            often, ``"repeat_factor"`` images of rare classes more often. An epoch's length is always the same.
+        repeat_threshold: With ``"repeat_factor"``, fraction of images below which a class counts as rare, (0, 1].
 
     Raises:
         ValueError: An argument is out of range.
@@ -189,6 +190,8 @@ class TrainPlanner:
         *,
         world_size: int = 1,
         rank: int = 0,
+        sampling: Sampling = "uniform",
+        repeat_threshold: float = 0.001,
     ) -> None:
         if not records:
             raise ValueError("records: expected at least one training image, found none")
@@ -203,11 +206,12 @@ class TrainPlanner:
         self.batch_size, self.world_size, self.rank = batch_size, world_size, rank
         self._extents_px = np.array([_extent(record, image_size_px) for record in records])
         self._num_rows = np.array([record.num_label_rows for record in records])
-        self._order: tuple[int, np.ndarray] = (-1, np.empty(0, np.int64))
+        self._weights = sampling_weights(records, sampling, repeat_threshold)
+        self._last_order: tuple[int, EpochOrder] | None = None
 
     @property
     def num_samples(self) -> int:
-        """Images in the training split."""
+        """Images in the training split, and samples in an epoch."""
         return len(self._num_rows)
 
     @property
@@ -216,7 +220,7 @@ class TrainPlanner:
         return -(-self.num_samples // (self.batch_size * self.world_size))
 
     def is_mosaic_open(self, epoch: int) -> bool:
-        """True when samples of ``epoch`` may be mosaics."""
+        """True when samples of ``epoch`` may join several images."""
         return epoch < self.num_epochs - self.policy.close_mosaic
 
     def plan(self, batch_index: int) -> BatchPlan:
@@ -226,40 +230,63 @@ class TrainPlanner:
             batch_index: Batches before this one since the start of the run.
         """
         epoch, index = divmod(batch_index, self.batches_per_epoch)
-        order, global_size = self._epoch_order(epoch), self.batch_size * self.world_size
-        samples, capacity_rows, local_start = [], 0, self.rank * self.batch_size
-        for row in range(global_size):
-            visit, position = divmod(index * global_size + row, self.num_samples)
-            draws = sample_draws(self.seed, epoch, int(order[position]), visit)
-            sources = self._sources(int(order[position]), epoch, draws[MOSAIC])
-            capacity_rows = max(capacity_rows, int(self._num_rows[list(sources)].sum()))
-            if local_start <= row < local_start + self.batch_size:
-                samples.append(self._sample(sources, draws))
-        return BatchPlan(batch_index, epoch, tuple(samples), target_capacity(capacity_rows))
+        start, local_start = index * self.batch_size * self.world_size, self.rank * self.batch_size
+        drafts = [self._draft(epoch, start + row) for row in range(self.batch_size * self.world_size)]
+        capacity = target_capacity(max(int(self._num_rows[list(draft.all_sources)].sum()) for draft in drafts))
+        samples = tuple(self._sample(draft) for draft in drafts[local_start : local_start + self.batch_size])
+        return BatchPlan(batch_index, epoch, samples, capacity)
 
-    def _epoch_order(self, epoch: int) -> np.ndarray:
-        if self._order[0] != epoch:
-            keys = _generator(self.seed, epoch, 0, 0, ORDER_STREAM).random_raw(self.num_samples)
-            self._order = (epoch, np.argsort(keys, kind="stable"))
-        return self._order[1]
+    def _order(self, epoch: int) -> EpochOrder:
+        if self._last_order is None or self._last_order[0] != epoch:
+            self._last_order = (epoch, epoch_order(self.seed, epoch, self.num_samples, self._weights))
+        return self._last_order[1]
 
-    def _sources(self, sample_index: int, epoch: int, draws: list[float]) -> tuple[int, ...]:
-        if not self.is_mosaic_open(epoch) or draws[0] >= self.policy.mosaic:
-            return (sample_index,)
-        return (sample_index, *(int(draw * self.num_samples) for draw in draws[3:6]))
+    def _draft(self, epoch: int, row: int) -> _Draft:
+        order, policy = self._order(epoch), self.policy
+        wraps, position = divmod(row, self.num_samples)
+        sample_index = int(order.order[position])
+        key = (self.seed, epoch, sample_index, int(wraps * order.num_uses[position] + order.earlier_uses[position]))
+        draws = sample_draws(*key)
+        if not self.is_mosaic_open(epoch):
+            return _Draft((sample_index,), draws)
+        cut = mix = None
+        if draws[CUT][0] < policy.cutmix:
+            cut = self._joined(order.pool, self._pick(order.pool, draws[CUT][1]), sample_draws(*key, CUT_STREAM))
+        if draws[MIX][0] < policy.mixup:
+            mix = self._joined(order.pool, self._pick(order.pool, draws[MIX][1]), sample_draws(*key, MIX_STREAM))
+        own = self._joined(order.pool, sample_index, draws)
+        return _Draft(own.sources, draws, cut, mix, mix_share(*key) if mix else 1.0)
 
-    def _sample(self, sources: tuple[int, ...], draws: list[list[float]]) -> SamplePlan:
-        size, policy = self.image_size_px, self.policy
-        canvas_size = size if len(sources) == 1 else 2 * size
-        is_flipped = draws[FLIP][0] < policy.fliplr
+    def _joined(self, pool: np.ndarray, sample_index: int, draws: Draws) -> _Draft:
+        if draws[MOSAIC][0] >= self.policy.mosaic:
+            return _Draft((sample_index,), draws)
+        return _Draft((sample_index, *(self._pick(pool, draw) for draw in draws[MOSAIC][3:6])), draws)
+
+    @staticmethod
+    def _pick(pool: np.ndarray, draw: float) -> int:
+        return int(pool[int(draw * len(pool))])
+
+    def _sample(self, draft: _Draft) -> SamplePlan:
+        plan, size, draws = self._uncolored(draft), self.image_size_px, draft.draws
+        cut = None if draft.cut is None else CutMix(self._uncolored(draft.cut), _region(draws[CUT], size))
+        mix = None if draft.mix is None else MixUp(self._uncolored(draft.mix), draft.share)
+        gains, is_bgr = _hsv_gains(self.policy, draws[COLOR]), draws[COLOR][3] < self.policy.bgr
+        return replace(plan, hsv_gains=gains, is_bgr=is_bgr, cut=cut, mix=mix)
+
+    def _uncolored(self, draft: _Draft) -> SamplePlan:
+        size, policy, draws = self.image_size_px, self.policy, draft.draws
+        canvas_size = size if len(draft.sources) == 1 else 2 * size
+        flips = (draws[FLIP][0] < policy.fliplr, draws[FLIP][1] < policy.flipud)
+        matrix, perspective = _canvas_to_output(policy, draws[AFFINE], canvas_size, size, flips)
         return SamplePlan(
-            sample_index=sources[0],
-            placements=self._placements(sources, draws[MOSAIC]),
+            sample_index=draft.sources[0],
+            placements=self._placements(draft.sources, draws[MOSAIC]),
             canvas_size_px=canvas_size,
             output_size_px=size,
-            matrix=_affine(policy, draws[AFFINE], canvas_size, size, is_flipped),
-            is_flipped=is_flipped,
-            hsv_gains=_hsv_gains(policy, draws[COLOR]),
+            matrix=matrix,
+            perspective=perspective,
+            is_flipped=flips[0],
+            is_flipped_ud=flips[1],
         )
 
     def _placements(self, sources: tuple[int, ...], draws: list[float]) -> tuple[Placement, ...]:
@@ -277,23 +304,19 @@ class TrainPlanner:
         return tuple(placements)
 
 
-def sample_draws(seed: int, epoch: int, sample_index: int, visit: int = 0) -> list[list[float]]:
-    """Return the uniforms in [0, 1) of one sample, a row of eight per transform.
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """What every rank has to know of a sample: its random numbers and its source images."""
 
-    Args:
-        seed: Seed of the run.
-        epoch: Epoch, at least 0.
-        sample_index: Position in the split.
-        visit: Earlier uses of the sample in the same epoch; above 0 only where the last batch wraps.
-    """
-    raw = _generator(seed, epoch, sample_index, visit, SAMPLE_STREAM).random_raw(NUM_TRANSFORMS * DRAWS_PER_TRANSFORM)
-    rows: list[list[float]] = ((raw >> np.uint64(11)) * 2.0**-53).reshape(NUM_TRANSFORMS, -1).tolist()
-    return rows
+    sources: tuple[int, ...]
+    draws: Draws
+    cut: _Draft | None = None
+    mix: _Draft | None = None
+    share: float = 1.0
 
-
-def _generator(seed: int, epoch: int, sample_index: int, visit: int, stream: int) -> np.random.Philox:
-    key, counter = np.array([seed, epoch], np.uint64), np.array([0, visit, sample_index, stream], np.uint64)
-    return np.random.Philox(key=key, counter=counter)
+    @property
+    def all_sources(self) -> tuple[int, ...]:
+        return sum((part.sources for part in (self.cut, self.mix) if part is not None), self.sources)
 
 
 def _extent(record: ImageRecord, image_size_px: int) -> tuple[int, int, int, int]:
@@ -306,19 +329,39 @@ def _centered(source_index: int, extent_xywh_px: Sequence[int]) -> Placement:
     return Placement(source_index, (left, top), (left, top, left + width, top + height))
 
 
-def _affine(policy: AugmentPolicy, draws: list[float], canvas_size: int, size: int, is_flipped: bool) -> Affine:
-    """Scale, shear and rotate about the canvas centre, move it to the output centre, shift, then flip."""
-    scale_draw, angle_draw, shear_x_draw, shear_y_draw, shift_x_draw, shift_y_draw = (2 * u - 1 for u in draws[:6])
+def _canvas_to_output(
+    policy: AugmentPolicy, draws: list[float], canvas_size: int, size: int, flips: tuple[bool, bool]
+) -> tuple[Affine, tuple[float, float]]:
+    """Tilt, scale, shear and rotate about the canvas centre, move it to the output centre, shift, then flip."""
+    scale_draw, angle_draw, shear_x_draw, shear_y_draw, *shift_draws, tilt_x, tilt_y = (2 * u - 1 for u in draws)
     scale, angle = 1 + policy.scale * scale_draw, math.radians(policy.degrees * angle_draw)
     shear_x, shear_y = (math.tan(math.radians(policy.shear * draw)) for draw in (shear_x_draw, shear_y_draw))
     cos, sin = scale * math.cos(angle), scale * math.sin(angle)
-    xx, xy, yx, yy = cos - sin * shear_y, cos * shear_x - sin, sin + cos * shear_y, sin * shear_x + cos
     center = canvas_size / 2
-    shift_x = size * (0.5 + policy.translate * shift_x_draw) - (xx + xy) * center
-    shift_y = size * (0.5 + policy.translate * shift_y_draw) - (yx + yy) * center
-    if is_flipped:
-        xx, xy, shift_x = -xx, -xy, size - shift_x
-    return xx, xy, shift_x, yx, yy, shift_y
+    # Third row of the map, [*depth, depth_0]: the depth is 1 at the canvas centre and linear in x and y.
+    depth = (policy.perspective * tilt_x / center, policy.perspective * tilt_y / center)
+    depth_0 = 1 - sum(depth) * center
+    rows = []
+    for row, shift_draw, is_flipped in zip(
+        ((cos - sin * shear_y, cos * shear_x - sin), (sin + cos * shear_y, sin * shear_x + cos)),
+        shift_draws,
+        flips,
+        strict=True,
+    ):
+        shift = size * (0.5 + policy.translate * shift_draw)
+        moved = (row[0] + shift * depth[0], row[1] + shift * depth[1], shift * depth_0 - sum(row) * center)
+        if is_flipped:
+            moved = (size * depth[0] - moved[0], size * depth[1] - moved[1], size * depth_0 - moved[2])
+        rows.append(tuple(value / depth_0 for value in moved))
+    (xx, xy, x0), (yx, yy, y0) = rows
+    return (xx, xy, x0, yx, yy, y0), (depth[0] / depth_0, depth[1] / depth_0)
+
+
+def _region(draws: list[float], size: int) -> tuple[int, int, int, int]:
+    """Return a square region of uniform area and centre, cut off at the borders (CutMix, section 3.1)."""
+    half, center_x, center_y = 0.5 * size * math.sqrt(draws[2]), draws[3] * size, draws[4] * size
+    low_x, low_y, high_x, high_y = center_x - half, center_y - half, center_x + half, center_y + half
+    return max(int(low_x), 0), max(int(low_y), 0), min(int(high_x), size), min(int(high_y), size)
 
 
 def _hsv_gains(policy: AugmentPolicy, draws: list[float]) -> tuple[float, float, float]:

@@ -1,15 +1,18 @@
-"""Source images ready for the plan: decoded and resized once."""
+"""Source images ready for the plan: decoded and resized once, read from the file or from a cache."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from pathlib import Path
+from typing import get_args
 
 import cv2
 import numpy as np
-import torch
 
+from lucid_yolo.data.cache import CacheContent, CacheKind, ImageCache
 from lucid_yolo.data.image import UndecodableImageError, read_image
+from lucid_yolo.data.records import SharedArray, SharedRecords
 from lucid_yolo.geometry.letterbox import FILL_VALUE, letterbox
 from lucid_yolo.structures import ImageRecord
 
@@ -20,20 +23,39 @@ class PreparedSource:
     """Decodes images and resizes each to long side = image size, the only resize before the plan's affine.
 
     An image that cannot be decoded does not stop a run: it is a grey image, its targets are dropped, it is logged once
-    and listed in :attr:`undecodable_indices`. The list is shared with worker processes.
+    and listed in :attr:`undecodable_indices`. The list is shared with worker processes. No cache changes a pixel.
 
     Args:
         records: Images of the split.
         image_size_px: Long side of the result.
+        cache: Keep all images as uint8, once per machine: ``"none"``, in ``"ram"`` or on ``"disk"``. Built here.
+        is_cache_prepared: Keep them after the resize instead of as decoded; without a ``cache`` this means ``"ram"``.
+        cache_dir: Folder of disk caches; None for the user's cache folder.
+
+    Raises:
+        ValueError: The cache does not fit, or its kind is unknown.
     """
 
-    def __init__(self, records: Sequence[ImageRecord], image_size_px: int) -> None:
+    def __init__(
+        self,
+        records: Sequence[ImageRecord],
+        image_size_px: int,
+        *,
+        cache: CacheKind = "none",
+        is_cache_prepared: bool = False,
+        cache_dir: str | Path | None = None,
+    ) -> None:
+        if cache not in get_args(CacheKind):
+            raise ValueError(f"cache: expected one of {', '.join(get_args(CacheKind))}, found {cache!r}")
         self.image_size_px = image_size_px
-        self._paths = [record.path for record in records]
-        boxes = [letterbox(record.height_src, record.width_src, image_size_px) for record in records]
-        self._sizes_px = np.array([(box.height_px, box.width_px) for box in boxes], np.int64).reshape(-1, 2)
-        self._is_undecodable = torch.zeros(len(records), dtype=torch.bool)
-        self._is_undecodable.share_memory_()  # type: ignore[no-untyped-call]
+        self._records = SharedRecords.of(records)
+        self._is_undecodable = SharedArray(np.zeros(len(records), bool))
+        self._cache: ImageCache | None = None
+        kind: CacheKind = "ram" if is_cache_prepared and cache == "none" else cache
+        if kind != "none" and len(records):
+            folder = None if cache_dir is None else Path(cache_dir)
+            content, alternative = self._cache_content(is_cache_prepared), self._alternative(kind, is_cache_prepared)
+            self._cache = ImageCache(content, kind, folder, alternative)
 
     def __call__(self, index: int) -> np.ndarray:
         """Return the prepared image as ``[h, w, 3]`` RGB uint8, not to be written to.
@@ -41,26 +63,53 @@ class PreparedSource:
         Args:
             index: Position in the split.
         """
-        height, width = self._sizes_px[index].tolist()
+        height, width = self._size_px(index)
         if self.is_undecodable(index):
             return _grey(height, width)
+        image = None if self._cache is None else self._cache(index)
+        path = self._records.path(index)
         try:
-            image = read_image(self._paths[index])
+            return resize_image(read_image(path) if image is None else image, height, width)
         except UndecodableImageError as error:
-            self._is_undecodable[index] = True
-            logger.warning("%s cannot be decoded and is used as an empty grey image: %s", self._paths[index], error)
+            self._is_undecodable.array[index] = True
+            logger.warning("%s cannot be decoded and is used as an empty grey image: %s", path, error)
             return _grey(height, width)
-        return resize_image(image, height, width)
 
     def is_undecodable(self, index: int) -> bool:
         """True when the image was asked for and could not be decoded; its targets do not count."""
-        return bool(self._is_undecodable[index])
+        return bool(self._is_undecodable.array[index])
 
     @property
     def undecodable_indices(self) -> list[int]:
         """Positions of the images that could not be decoded so far, in any process."""
-        indices: list[int] = self._is_undecodable.nonzero().flatten().tolist()
+        indices: list[int] = np.flatnonzero(self._is_undecodable.array).tolist()
         return indices
+
+    def close(self) -> None:
+        """Let go of the cache; the last user of a RAM cache frees it."""
+        if self._cache is not None:
+            self._cache.close()
+
+    def _size_px(self, index: int) -> tuple[int, int]:
+        box = letterbox(*self._records.size_src(index), self.image_size_px)
+        return box.height_px, box.width_px
+
+    def _cache_content(self, is_prepared: bool) -> CacheContent:
+        indices = range(len(self._records))
+        sizes = [self._size_px(i) if is_prepared else self._records.size_src(i) for i in indices]
+        form = f"prepared for {self.image_size_px} px" if is_prepared else "decoded"
+
+        def read(index: int) -> np.ndarray:
+            image = read_image(self._records.path(index))
+            return resize_image(image, *sizes[index]) if is_prepared else image
+
+        return CacheContent([self._records.path(i) for i in indices], np.array(sizes, np.int64), form, read)
+
+    def _alternative(self, kind: CacheKind, is_prepared: bool) -> str:
+        prepared_gib = self._cache_content(is_prepared=True).num_bytes / 2**30
+        ways = [] if is_prepared else [f"cache_prepared_train_images: true ({prepared_gib:.2f} GiB)"]
+        ways += ["cache_train_images: disk"] if kind == "ram" else ["another cache folder"]
+        return f"use {', '.join(ways)} or cache_train_images: none"
 
 
 def resize_image(image: np.ndarray, height: int, width: int) -> np.ndarray:

@@ -3,17 +3,18 @@
 * Category ids may be any integers; labels are their positions in ascending order.
 * ``iscrowd`` (or ``ignore``) annotations become ignore regions, neither objects nor background.
 * An annotation without ``bbox`` takes the box of its polygons.
-* The image file decides about the size. Where the declared size disagrees, it is counted, and the boxes are
-  turned with the EXIF orientation if the declared size is that of the stored, unturned pixels; scaled if the shape is
-  the same (the image was resized after labelling); otherwise read as pixels of the file.
+* A split may have several files; image ids that repeat between them are told apart by the file's name.
+* A file name is sought below the folders that the YAML names beside the JSON, then below the usual ones.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,21 +22,22 @@ from typing import Any
 from lucid_yolo.data.account import AccountBuilder, RowAccount
 from lucid_yolo.data.image import ImageHeader
 from lucid_yolo.data.readers.boxes import (
-    OUTSIDE_LIMIT,
     Box,
     RecordBuilder,
     RowError,
-    bound_points,
     enter_box,
     enter_record,
     read_headers,
 )
+from lucid_yolo.data.readers.frame import Frame
+from lucid_yolo.data.readers.inputs import InputTrace
 from lucid_yolo.data.readers.layout import SPLIT_ALIASES, DataConfig, Split
 from lucid_yolo.structures import ClassMap, ImageRecord
 
 _FIXED_NAMES = ("_annotations.coco.json", "annotations.json", "instances.json", "coco.json", "labels.json")
 _OTHER_TASKS = ("captions", "stuff", "panoptic", "keypoints", "image_info")
 _HEAD_BYTES = 65536
+_ABSOLUTE = re.compile(r"/|[A-Za-z]:/")
 
 
 @dataclass(frozen=True)
@@ -46,20 +48,20 @@ class _Annotation:
     content: dict[str, Any]
 
 
-def find_coco_json(config: DataConfig, split: Split) -> Path | None:
-    """Return the JSON of a split: named in the YAML, in the split's folder, in ``annotations``, or None.
+def find_coco_jsons(config: DataConfig, split: Split) -> tuple[Path, ...]:
+    """Return the JSON files of a split: named in the YAML, in the split's folder, in ``annotations``, or none.
 
     Raises:
         ValueError: Several files could be meant.
     """
-    named = [entry for entry in config.entries.get(split, ()) if entry.suffix.lower() == ".json"]
+    named = tuple(entry for entry in config.entries.get(split, ()) if entry.suffix.lower() == ".json")
     if named:
-        return named[0]
+        return named
     aliases = SPLIT_ALIASES[split]
     for folder in _alias_folders(config.root, aliases):
         for name in _FIXED_NAMES:
             if (folder / name).is_file():
-                return folder / name
+                return (folder / name,)
     found: list[Path] = []
     for folder in (config.root / "annotations", config.root):
         files = sorted(folder.glob("*.json")) if folder.is_dir() else []
@@ -74,7 +76,7 @@ def find_coco_json(config: DataConfig, split: Split) -> Path | None:
         raise ValueError(
             f"split {split!r}: expected one COCO JSON in {found[0].parent}, found {names}; name it in a YAML"
         )
-    return found[0] if found else None
+    return tuple(found)
 
 
 def read_coco_classes(path: Path) -> ClassMap:
@@ -89,45 +91,61 @@ def read_coco_classes(path: Path) -> ClassMap:
 
 
 def read_coco(
-    config: DataConfig, split: Split, path: Path, class_map: ClassMap
+    config: DataConfig, split: Split, paths: Sequence[Path], class_map: ClassMap, inputs: InputTrace
 ) -> tuple[tuple[ImageRecord, ...], RowAccount]:
     """Read one split.
 
     Args:
         config: Where things are.
         split: Which split.
-        path: Its JSON.
+        paths: Its JSON files.
         class_map: Classes of the data set; an annotation's category is looked up among the source ids.
+        inputs: Takes every file and folder that was looked at.
 
     Returns:
         Records sorted by path, and the account of every annotation.
 
     Raises:
-        ValueError: The JSON is not COCO, or names a category id differently from ``class_map``.
+        ValueError: A JSON is not COCO, or names a category id differently from ``class_map``.
     """
-    content = _load_json(path)
-    if "categories" in content:
-        _check_categories(path, _class_map(path, content["categories"]), class_map)
     account = AccountBuilder()
+    records: list[ImageRecord] = []
+    taken: set[str] = set()
+    for path in paths:
+        inputs.add_file(path)
+        content = _load_json(path)
+        if "categories" in content:
+            _check_categories(path, _class_map(path, content["categories"]), class_map)
+        finder = _ImageFinder(config, split, path, inputs)
+        for record in _read_file(path, content, finder, class_map, account):
+            image_id = record.image_id
+            if str(image_id) in taken:
+                account.note("image id used in several files (prefixed by its file)", f"{path}: {image_id!r}")
+                record = dataclasses.replace(record, image_id=f"{path.stem}/{image_id}")
+            taken.add(str(record.image_id))
+            records.append(record)
+    return tuple(sorted(records, key=lambda record: (record.path, str(record.image_id)))), account.freeze()
+
+
+def _read_file(
+    path: Path, content: dict[str, Any], finder: _ImageFinder, class_map: ClassMap, account: AccountBuilder
+) -> Iterator[ImageRecord]:
     images = _index_images(content["images"], account)
-    folders = _image_folders(config.root, split, path)
-    paths = {key: _find_image(image, folders) for key, image in images.items()}
+    image_paths = {key: finder.find(image["file_name"]) for key, image in images.items()}
     annotations = _group_annotations(path, content.get("annotations", []), images, account)
-    order = sorted(images, key=lambda key: (str(paths[key]), key))
-    records = []
-    for key, header in zip(order, read_headers(paths[key] for key in order), strict=True):
+    order = sorted(images, key=lambda key: (str(image_paths[key]), key))
+    for key, header in zip(order, read_headers([image_paths[key] for key in order]), strict=True):
         if isinstance(header, str):
-            account.leave_out(str(paths[key]), header)
+            account.leave_out(str(image_paths[key]), header)
             for annotation in annotations.get(key, ()):
-                account.drop(annotation.where, "image unusable", f"{paths[key]}: {header}")
+                account.drop(annotation.where, "image unusable", f"{image_paths[key]}: {header}")
             continue
         builder = _read_annotations(annotations.get(key, ()), images[key], header, class_map, account)
         if builder.num_label_rows == 0:
-            account.note("image without annotations (background)", str(paths[key]))
-        record = builder.freeze(paths[key], images[key]["id"], (header.height_src, header.width_src))
+            account.note("image without annotations (background)", str(image_paths[key]))
+        record = builder.freeze(image_paths[key], images[key]["id"], (header.height_src, header.width_src))
         enter_record(account, record, header)
-        records.append(record)
-    return tuple(records), account.freeze()
+        yield record
 
 
 def _load_json(path: Path) -> dict[str, Any]:
@@ -191,22 +209,52 @@ def _alias_folders(root: Path, aliases: Sequence[str]) -> list[Path]:
     return [p for alias in aliases for p in folders if re.fullmatch(rf"{alias}[-_]?\d*", p.name)]
 
 
-def _image_folders(root: Path, split: Split, path: Path) -> list[Path]:
+def _image_folders(config: DataConfig, split: Split, path: Path) -> list[Path]:
     """Return the folders that file names may start from, most likely first."""
+    root = config.root
     suffix = path.stem.removeprefix("instances_").removeprefix("image_info_")
-    folders = [path.parent] if path.parent not in (root, root / "annotations") else []
+    folders = [entry for entry in config.entries.get(split, ()) if entry.suffix.lower() != ".json"]
+    folders += [path.parent] if path.parent not in (root, root / "annotations") else []
     folders += [root / suffix, root / "images" / suffix]
     for parent in (root, root / "images"):
         for folder in _alias_folders(parent, SPLIT_ALIASES[split]) if parent.is_dir() else ():
             folders += [folder, folder / "images"]
     folders += [root / "images", root]
-    return [folder for folder in dict.fromkeys(folders) if folder.is_dir()]
+    return list(dict.fromkeys(folders))
 
 
-def _find_image(image: dict[str, Any], folders: Sequence[Path]) -> Path:
-    name = image["file_name"].replace("\\", "/")
-    candidates = [folder / name for folder in folders]
-    return next((path for path in candidates if path.is_file()), candidates[0])
+class _ImageFinder:
+    """Finds the image files of one JSON: each folder is listed once, so that many images are found quickly."""
+
+    def __init__(self, config: DataConfig, split: Split, path: Path, inputs: InputTrace) -> None:
+        folders = _image_folders(config, split, path)
+        for folder in folders:
+            inputs.add_folder(folder)
+        self._folders = [str(folder) for folder in folders if folder.is_dir()]
+        self._inputs = inputs
+        self._names: dict[str, frozenset[str]] = {}
+
+    def find(self, file_name: str) -> Path:
+        """Return the first place that has the file; without any, the first place looked at.
+
+        An absolute name that does not exist comes from another machine: its last part is looked for.
+        """
+        name = file_name.replace("\\", "/")
+        if _ABSOLUTE.match(name) and not os.path.isfile(name):
+            name = name.rpartition("/")[2]
+        places = (os.path.normpath(os.path.join(folder, name)) for folder in self._folders)
+        found = next((place for place in places if self._is_there(place)), None)
+        return Path(found or os.path.normpath(os.path.join(self._folders[0], name)))
+
+    def _is_there(self, place: str) -> bool:
+        folder, name = os.path.split(place)
+        if folder not in self._names:
+            self._inputs.add_folder(Path(folder))
+            try:
+                self._names[folder] = frozenset(os.listdir(folder))
+            except OSError:
+                self._names[folder] = frozenset()
+        return name in self._names[folder]
 
 
 def _group_annotations(
@@ -233,10 +281,11 @@ def _read_annotations(
 ) -> RecordBuilder:
     builder = RecordBuilder(num_label_rows=len(annotations))
     size_src = (header.height_src, header.width_src)
-    frame = _Frame.of(image, header)
+    frame = Frame.of("COCO", image.get("height"), image.get("width"), header)
     if frame.remark:
         account.note(frame.remark, image["file_name"])
     label_by_id = {source_id: label for label, source_id in enumerate(class_map.source_ids)}
+    seen: set[tuple[int, Box]] = set()
     for annotation in annotations:
         try:
             label = _parse_category(annotation.content, label_by_id)
@@ -244,6 +293,9 @@ def _read_annotations(
         except RowError as error:
             account.drop(annotation.where, error.reason, error.detail)
             continue
+        if (label, box) in seen:
+            account.note("annotation repeated in its image (kept)", annotation.where)
+        seen.add((label, box))
         crowd_key = next((key for key in ("iscrowd", "ignore") if annotation.content.get(key) in (1, True, "1")), None)
         area = annotation.content.get("area")
         has_area = isinstance(area, int | float) and math.isfinite(area) and area > 0
@@ -287,55 +339,3 @@ def _parse_corners(content: dict[str, Any]) -> tuple[float, float, float, float]
     if w <= 0 or h <= 0:
         raise RowError("empty box", f"found width {w:g} and height {h:g}, expected both above 0")
     return x, y, x + w, y + h
-
-
-@dataclass(frozen=True)
-class _Frame:
-    """The pixel frame that annotations of an image are written in.
-
-    Attributes:
-        height: Declared height.
-        width: Declared width.
-        orientation: EXIF orientation to turn by, 1 for none.
-        area_scale: Factor from declared to file pixels of an area.
-        remark: What disagreed, if anything.
-    """
-
-    height: int
-    width: int
-    orientation: int
-    area_scale: float
-    remark: str
-
-    @classmethod
-    def of(cls, image: dict[str, Any], header: ImageHeader) -> _Frame:
-        """Compare the declared size of an image with its file."""
-        height, width = image.get("height"), image.get("width")
-        file_size = (header.height_src, header.width_src)
-        if not isinstance(height, int) or not isinstance(width, int) or height <= 0 or width <= 0:
-            return cls(*file_size, 1, 1.0, "COCO size missing, taken from the file")
-        if (height, width) == file_size:
-            return cls(height, width, 1, 1.0, "")
-        if header.orientation >= 5 and (width, height) == file_size:
-            return cls(height, width, header.orientation, 1.0, "COCO size is that before EXIF turning, boxes turned")
-        scale_y, scale_x = file_size[0] / height, file_size[1] / width
-        if abs(scale_y / scale_x - 1) < 0.01:
-            return cls(height, width, 1, scale_y * scale_x, "COCO size differs from the file, boxes scaled")
-        return cls(*file_size, 1, 1.0, "COCO size contradicts the file, boxes read as pixels of the file")
-
-    def place(self, corners_xyxy: tuple[float, float, float, float]) -> Box:
-        """Return the box of declared-pixel corners as fractions of the upright image."""
-        x1, y1, x2, y2 = corners_xyxy
-        if max(map(abs, corners_xyxy)) <= 1 and min(self.height, self.width) > 2:
-            raise RowError("not pixels", f"found corners {corners_xyxy}, expected pixels, not fractions of the image")
-        xs, ys = (x1 / self.width, x2 / self.width), (y1 / self.height, y2 / self.height)
-        if self.orientation in (6, 7):
-            ys = (1 - ys[1], 1 - ys[0])
-        if self.orientation in (7, 8):
-            xs = (1 - xs[1], 1 - xs[0])
-        if self.orientation >= 5:
-            xs, ys = ys, xs
-        if min(*xs, *ys) < -OUTSIDE_LIMIT or max(*xs, *ys) > 1 + OUTSIDE_LIMIT:
-            found = f"x {x1:g}..{x2:g}, y {y1:g}..{y2:g}"
-            raise RowError("outside the image", f"found {found}, expected pixels of {self.width} x {self.height}")
-        return bound_points(xs, ys)

@@ -30,8 +30,8 @@ IMAGE_SUFFIXES = frozenset(
     | {".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".j2k", ".avif", ".qoi"}
 )
 
-_YAML_NAMES = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml")
-_NAME_FILES = ("classes.txt", "obj.names", "labels/classes.txt", "labels.txt")
+YAML_NAMES = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml")
+NAME_FILES = ("classes.txt", "obj.names", "labels/classes.txt", "labels.txt")
 _ABSENT = ("", "null", "~")
 
 
@@ -79,8 +79,11 @@ def tidy(path: str | Path) -> Path:
     return Path(os.path.normpath(path))
 
 
-def walk_images(folder: Path) -> Iterator[Path]:
-    """Yield image files below a folder by suffix, sorted; linked folders are entered under their own name, once."""
+def walk_folders(folder: Path) -> Iterator[tuple[Path, list[str]]]:
+    """Yield every folder at and below ``folder`` with the names of its image files by suffix, sorted.
+
+    Linked folders are entered under their own name, once; names that start with a dot are left out.
+    """
     seen: set[tuple[int, int]] = set()
     for current, folders, files in os.walk(folder, followlinks=True):
         status = os.stat(current)
@@ -89,13 +92,12 @@ def walk_images(folder: Path) -> Iterator[Path]:
             continue
         seen.add((status.st_dev, status.st_ino))
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(files):
-            if not name.startswith(".") and os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES:
-                yield Path(current, name)
+        suffixes_and_names = ((os.path.splitext(name)[1].lower(), name) for name in sorted(files))
+        yield Path(current), [n for suffix, n in suffixes_and_names if suffix in IMAGE_SUFFIXES and n[0] != "."]
 
 
 def _find_yaml(root: Path) -> Path | None:
-    for name in _YAML_NAMES:
+    for name in YAML_NAMES:
         if (root / name).is_file():
             return root / name
     found = sorted(p for p in root.iterdir() if p.suffix.lower() in (".yaml", ".yml") and not p.name.startswith("."))
@@ -164,12 +166,11 @@ def _find_entry(root: Path, value: str, split: Split) -> Path:
 def _find_split_folders(root: Path) -> dict[Split, tuple[Path, ...]]:
     found: dict[Split, tuple[Path, ...]] = {}
     for split, aliases in SPLIT_ALIASES.items():
-        for alias in aliases:
-            places = (root / "images" / alias, root / alias / "images", root / alias)
-            place = next((p for p in places if p.is_dir()), None)
-            if place is not None:
-                found[split] = (place,)
-                break
+        image_sets = [root / "ImageSets" / "Main" / f"{alias}.txt" for alias in aliases]
+        folders = [f for alias in aliases for f in (root / "images" / alias, root / alias / "images", root / alias)]
+        place = next((p for p in image_sets if p.is_file()), None) or next((p for p in folders if p.is_dir()), None)
+        if place is not None:
+            found[split] = (place,)
     return found
 
 
@@ -204,7 +205,7 @@ def _parse_keypoint_shape(path: Path, content: dict[str, Any]) -> tuple[int, int
 
 
 def _read_name_file(root: Path) -> ClassMap | None:
-    for name in _NAME_FILES:
+    for name in NAME_FILES:
         if (root / name).is_file():
             lines = (root / name).read_text(encoding="utf-8-sig").splitlines()
             names = [line.strip() for line in lines if line.strip()]

@@ -1,7 +1,5 @@
 """YOLO text labels: one file per image, one row per object, ``class cx cy w h`` in fractions of the upright image.
 
-* The label file of ``.../images/.../a.jpg`` is ``.../labels/.../a.txt`` (last ``images`` folder), else ``a.txt`` beside
-  the image; the YAML's ``labels:`` takes the place of the ``labels`` folder.
 * A row of ``1 + 2·n`` numbers, n >= 3, is a polygon (or oriented corners) and becomes its box. With ``kpt_shape`` a row
   of ``5 + K·D`` numbers is a box with keypoints.
 * An image without a label file is background. Rows of label files without an image are dropped, and said so.
@@ -10,10 +8,7 @@
 from __future__ import annotations
 
 import math
-import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from lucid_yolo.data.account import AccountBuilder, RowAccount
@@ -27,27 +22,24 @@ from lucid_yolo.data.readers.boxes import (
     enter_record,
     read_headers,
 )
-from lucid_yolo.data.readers.layout import IMAGE_SUFFIXES, DataConfig, Split, tidy, walk_images
+from lucid_yolo.data.readers.inputs import InputTrace
+from lucid_yolo.data.readers.layout import DataConfig, Split
+from lucid_yolo.data.readers.listing import LabelFinder, find_sources, name_images, split_rows
 from lucid_yolo.structures import ClassMap, ImageRecord
 
-_NOT_LABELS = frozenset({"classes.txt", "labels.txt", "readme.txt", "predefined_classes.txt"})
+NOT_LABELS = frozenset({"classes.txt", "labels.txt", "readme.txt", "predefined_classes.txt"})
 
 
-@dataclass(frozen=True)
-class _Source:
-    """An image of the split and the folder its id is relative to."""
-
-    path: Path
-    image_root: Path
-
-
-def read_yolo(config: DataConfig, split: Split, class_map: ClassMap) -> tuple[tuple[ImageRecord, ...], RowAccount]:
+def read_yolo(
+    config: DataConfig, split: Split, class_map: ClassMap, inputs: InputTrace
+) -> tuple[tuple[ImageRecord, ...], RowAccount]:
     """Read one split.
 
     Args:
         config: Where things are.
         split: Which split.
         class_map: Classes; a row's class is looked up among the source ids.
+        inputs: Takes every file and folder that was looked at.
 
     Returns:
         Records sorted by path, and the account of every row.
@@ -56,12 +48,12 @@ def read_yolo(config: DataConfig, split: Split, class_map: ClassMap) -> tuple[tu
         ValueError: The split is not named, or its images are not there.
     """
     account = AccountBuilder()
-    sources = _find_sources(config, split, account)
-    image_ids = _name_images(sources, config.root)
-    headers = read_headers(source.path for source in sources)
+    sources = find_sources(config, split, account, inputs)
+    image_ids = name_images(sources, config.root)
+    headers = read_headers([source.path for source in sources])
     reader = _RowReader(class_map, config.keypoint_shape)
     records = []
-    label_paths = [_find_label(source, config) for source in sources]
+    label_paths = list(map(LabelFinder(config, ".txt", inputs).find, sources))
     for source, image_id, label_path, header in zip(sources, image_ids, label_paths, headers, strict=True):
         record = _read_image_rows(source.path, image_id, label_path, header, reader, account)
         if record is not None:
@@ -147,7 +139,7 @@ def _read_image_rows(
 ) -> ImageRecord | None:
     """Read one label file; None when its image is unusable, its rows dropped for it."""
     try:
-        rows = list(_split_rows(label_path))
+        rows = list(split_rows(label_path))
     except FileNotFoundError:
         rows = []
         account.note("image without a label file (background)", f"{path}, looked for {label_path}")
@@ -176,76 +168,6 @@ def _read_image_rows(
     return record
 
 
-def _split_rows(label_path: Path) -> Iterator[tuple[int, str]]:
-    """Yield (line number, row) of every row that is not blank."""
-    text = label_path.read_bytes().decode("utf-8-sig", errors="replace")
-    for line, row in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), start=1):
-        if row.strip():
-            yield line, row.strip()
-
-
-def _find_sources(config: DataConfig, split: Split, account: AccountBuilder) -> list[_Source]:
-    if split not in config.entries:
-        where = config.yaml_path or config.root
-        raise ValueError(f"split {split!r}: expected in {where}, found only {sorted(config.entries)}")
-    by_path: dict[Path, _Source] = {}
-    for entry in config.entries[split]:
-        for source in _list_entry(entry, config.root):
-            if source.path in by_path:
-                account.note("image listed twice (used once)", str(source.path))
-            by_path.setdefault(source.path, source)
-    if not by_path:
-        places = ", ".join(map(str, config.entries[split]))
-        raise ValueError(f"split {split!r}: expected images, found none in {places}")
-    return [by_path[path] for path in sorted(by_path, key=str)]
-
-
-def _list_entry(entry: Path, root: Path) -> Iterable[_Source]:
-    """List the images of a folder, a text file of images, or a single image."""
-    if entry.is_dir():
-        return [_Source(path, entry) for path in walk_images(entry)]
-    if not entry.is_file():
-        raise ValueError(f"images: expected a folder, an image or a text file of images, found nothing at {entry}")
-    if entry.suffix.lower() in IMAGE_SUFFIXES:
-        return [_Source(entry, root)]
-    return [_Source(_find_listed(row, entry.parent, root), root) for _, row in _split_rows(entry)]
-
-
-def _find_listed(row: str, list_folder: Path, root: Path) -> Path:
-    """Return a listed image; relative names start from the list's folder, else from the data root."""
-    candidates = [tidy(list_folder / row), tidy(root / row)]
-    return next((path for path in candidates if path.is_file()), candidates[0])
-
-
-def _name_images(sources: list[_Source], root: Path) -> list[str]:
-    """Return image ids: path below the image root without suffix; where that repeats, below the data root with it."""
-    ids = [_below(s.path.with_suffix(""), s.image_root) for s in sources]
-    counts = Counter(ids)
-    return [_below(s.path, root) if counts[i] > 1 else i for s, i in zip(sources, ids, strict=True)]
-
-
-def _below(path: Path, root: Path) -> str:
-    return Path(os.path.relpath(path, root)).as_posix() if path.is_relative_to(root) else path.as_posix()
-
-
-def _find_label(source: _Source, config: DataConfig) -> Path:
-    """Return the label file of an image: the first place that has one, else the first place looked at."""
-    folder, name = source.path.parent, source.path.with_suffix(".txt").name
-    parts = folder.parts
-    last = max((i for i, part in enumerate(parts) if part == "images"), default=None)
-    candidates = []
-    if config.labels_root is not None:
-        if last is not None:
-            candidates.append(config.labels_root.joinpath(*parts[last + 1 :], name))
-        if folder.is_relative_to(source.image_root):
-            candidates.append(config.labels_root / folder.relative_to(source.image_root) / name)
-    else:
-        if last is not None:
-            candidates.append(Path(*parts[:last], "labels", *parts[last + 1 :], name))
-        candidates.append(folder / name)
-    return next((path for path in candidates if path.is_file()), candidates[0])
-
-
 def _drop_orphans(config: DataConfig, split: Split, used: set[Path], account: AccountBuilder) -> None:
     """Drop the rows of label files whose image does not exist; only where a ``labels`` folder is one split's own."""
     if config.labels_root is not None or any(not entry.is_dir() for entry in config.entries[split]):
@@ -253,6 +175,6 @@ def _drop_orphans(config: DataConfig, split: Split, used: set[Path], account: Ac
     folders = {path.parent for path in used if "labels" in path.parent.parts and path.parent.is_dir()}
     for folder in sorted(folders):
         for path in sorted(folder.glob("*.txt")):
-            if path not in used and path.name.lower() not in _NOT_LABELS:
-                for line, _ in _split_rows(path):
+            if path not in used and path.name.lower() not in NOT_LABELS:
+                for line, _ in split_rows(path):
                     account.drop(f"{path}:{line}", "no image for this label file")

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+from lucid_yolo.cli.predict import main, next_run_folder, unique_stems
+from samples import CLASS_MAP, SIZES, write_pictures, write_untrained
+
+
+@pytest.fixture(scope="module")
+def ckpt_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_untrained(tmp_path_factory.mktemp("ckpt") / "last.ckpt")
+
+
+@pytest.fixture
+def pictures(tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    write_pictures(tmp_path / "in", rng)
+    return tmp_path / "in"
+
+
+def arguments(ckpt_path: Path, source: Path, *more: str) -> list[str]:
+    return ["--ckpt_path", str(ckpt_path), "--source", str(source), "--device", "cpu", "--conf", "0.3", *more]
+
+
+def test_pictures_texts_and_coco_rows(
+    ckpt_path: Path, pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert main(arguments(ckpt_path, pictures, "--save_dir", str(out), "--save_txt")) == 0
+    stems = [f"p{i}" for i in range(len(SIZES))]
+    assert sorted(p.name for p in out.glob("*.jpg")) == [f"{stem}.jpg" for stem in stems]
+    for stem, (height, width) in zip(stems, SIZES, strict=True):
+        with Image.open(out / f"{stem}.jpg") as drawn:
+            assert drawn.size == (width, height)
+    rows = json.loads((out / "predictions.json").read_text("utf-8"))
+    names = dict(zip(CLASS_MAP.source_ids, CLASS_MAP.names, strict=True))
+    assert {row["image_id"] for row in rows} <= set(stems)
+    assert all(row["category_name"] == names[row["category_id"]] and row["score"] >= 0.3 for row in rows)
+    for stem, (height, width) in zip(stems, SIZES, strict=True):
+        own = [row for row in rows if row["image_id"] == stem]
+        assert {row["file_name"] for row in own} <= {str(pictures / f"{stem}.png")}
+        lines = (out / "labels" / f"{stem}.txt").read_text("utf-8").splitlines()
+        assert len(lines) == len(own)
+        for line, row in zip(lines, own, strict=True):
+            label, *fractions = line.split()
+            x, y, w, h = row["bbox"]
+            expected = [(x + w / 2) / width, (y + h / 2) / height, w / width, h / height, row["score"]]
+            assert CLASS_MAP.source_ids[int(label)] == row["category_id"]
+            assert [float(f) for f in fractions] == pytest.approx(expected, abs=1e-5)
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert printed.out.count("\n") == 1
+    assert printed.out.startswith(f"5 pictures, {len(rows)} objects (")
+
+
+def test_nothing_found_is_an_empty_list(pictures: Path, tmp_path: Path) -> None:
+    blind = write_untrained(tmp_path / "blind.ckpt", class_std=0.0)
+    assert main(arguments(blind, pictures / "p0.png", "--save_dir", "out")) == 0
+    assert json.loads((tmp_path / "out" / "predictions.json").read_text("utf-8")) == []
+
+
+def test_runs_are_numbered(ckpt_path: Path, pictures: Path, tmp_path: Path) -> None:
+    for number in ("1", "2"):
+        assert main(arguments(ckpt_path, pictures / "p0.png")) == 0
+        assert (tmp_path / "runs" / "predict" / number / "p0.jpg").is_file()
+    (tmp_path / "runs" / "predict" / "10").mkdir()
+    (tmp_path / "runs" / "predict" / "notes").mkdir()
+    assert next_run_folder(tmp_path / "runs" / "predict").name == "11"
+
+
+def test_an_undecodable_picture_ends_the_run_with_its_name(
+    ckpt_path: Path, pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (pictures / "p3.png").write_bytes(b"<html>")
+    assert main([*arguments(ckpt_path, pictures), "--batch_size", "2", "--save_dir", "out"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert "p3.png" in error
+    assert error.count("\n") == 1
+    rows = json.loads((tmp_path / "out" / "predictions.json").read_text("utf-8"))
+    assert {row["image_id"] for row in rows} <= {"p0", "p1"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"--ckpt_path": "missing.ckpt"}, "missing.ckpt"),
+        ({"--source": "nowhere"}, "nowhere"),
+        ({"--conf": "2"}, "conf"),
+        ({"--conf": "x"}, "conf"),
+        ({"--batch_size": "0"}, "batch_size"),
+        ({"--device": "toaster"}, "toaster"),
+        ({"--precision": "fp8"}, "precision"),
+        ({"--save_dir": "in"}, "save_dir"),
+        ({"--sauce": "in"}, "sauce"),
+        ({"--config": "missing.yaml"}, "missing.yaml"),
+    ],
+    ids=str,
+)
+def test_wrong_use_is_one_line(
+    ckpt_path: Path, pictures: Path, capsys: pytest.CaptureFixture[str], changed: dict[str, str], message: str
+) -> None:
+    flags = {"--ckpt_path": str(ckpt_path), "--source": str(pictures), "--device": "cpu"} | changed
+    assert main([text for flag in flags.items() for text in flag]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("error: ")
+    assert printed.err.count("\n") == 1
+    assert message in printed.err
+    assert not Path("runs").exists()
+
+
+def test_missing_arguments_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--source", "x"]) == 2
+    assert "ckpt_path" in capsys.readouterr().err
+
+
+def test_config_file_and_printed_config(
+    ckpt_path: Path, pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as done:
+        main([*arguments(ckpt_path, pictures), "--print_config"])
+    assert done.value.code == 0
+    text = capsys.readouterr().out
+    assert yaml.safe_load(text)["conf"] == 0.3
+    (tmp_path / "c.yaml").write_text(text)
+    assert main(["--config", "c.yaml", "--source", "in/p0.png", "in/p1.png", "--save_dir", "out"]) == 0
+    assert sorted(p.stem for p in (tmp_path / "out").glob("*.jpg")) == ["p0", "p1"]
+
+
+def test_stems_are_unique_where_case_does_not_count() -> None:
+    paths = [Path(p) for p in ("a/x.png", "b/x.jpg", "c/X.jpg", "d/x_2.png", "e/y", "f/x.jpg")]
+    assert unique_stems(paths) == ["x", "x_2", "X_3", "x_2_2", "y", "x_4"]
