@@ -21,6 +21,7 @@ from lucid_yolo.engine.config import DEFAULT_RECIPE, next_run_dir, resolve_argum
 from lucid_yolo.engine.datamodule import DetectorDataModule
 from lucid_yolo.engine.metrics_writer import MetricsWriter, RunProgressBar
 from lucid_yolo.engine.module import DEFAULT_IMAGE_SIZE_PX, DEFAULT_TASK, DEFAULT_VARIANT, DetectorModule
+from lucid_yolo.engine.recording import RecordingOwner
 from lucid_yolo.engine.strategy import StepDDPStrategy
 from lucid_yolo.models.scales import Variant
 from lucid_yolo.runtime.checkpoint_file import ModelMeta, read_checkpoint, read_meta
@@ -85,7 +86,7 @@ class RunCLI(LightningCLI):
             trainer["logger"] = TensorBoardLogger(run_dir, name="", version="tensorboard")
         callbacks: list[Callback] = [RunProgressBar()] if trainer.get("enable_progress_bar") is not False else []
         if self.config.subcommand == "fit":
-            callbacks += [MetricsWriter(run_dir), RunCheckpoint(run_dir, config.checkpoint_every)]
+            callbacks += [RecordingOwner(), MetricsWriter(run_dir), RunCheckpoint(run_dir, config.checkpoint_every)]
         trainer["callbacks"] = [*_as_list(trainer.get("callbacks")), *callbacks]
         return Trainer(**trainer)
 

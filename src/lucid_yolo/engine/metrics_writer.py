@@ -7,6 +7,7 @@ import json
 import logging
 import math
 from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from typing_extensions import override
 
 from lucid_yolo.engine.datamodule import detector_data
 from lucid_yolo.engine.module import DetectorModule, detector_module
+from lucid_yolo.graphs import RunCounts
 
 MAX_BAD_RUN = 10
 
@@ -81,6 +83,7 @@ class MetricsWriter(Callback):
     def __init__(self, run_dir: str | Path) -> None:
         self.run_dir = Path(run_dir)
         self.latest: dict[str, float] = {}
+        self._counts = RunCounts()
         self._file: MetricsFile | None = None
         self._pending: tuple[int, int, Tensor, torch.cuda.Event | None] | None = None
 
@@ -130,7 +133,8 @@ class MetricsWriter(Callback):
         names = module.train_step.metric_names
         row = {f"train/{name}": value for name, value in zip(names, numbers, strict=False)}
         lr, num_skipped, bad_run, first_bad = numbers[len(names) :]
-        row |= {"lr": lr, "num_skipped": num_skipped}
+        row |= {"lr": lr, "num_skipped": num_skipped, **_count_new(self._counts, module.train_step.counts)}
+        self._counts = replace(module.train_step.counts)
         self.latest["loss"] = row["train/loss"]
         self._write(trainer, step, epoch, row)
         if bad_run >= MAX_BAD_RUN:
@@ -166,6 +170,11 @@ class MetricsWriter(Callback):
             f"{bad_run} updates in a row were not finite, from update {first_bad} on; the weights are those before it, "
             f"the batch is described in {path}"
         )
+
+
+def _count_new(before: RunCounts, now: RunCounts) -> dict[str, int]:
+    """Return how the steps since the last row ran."""
+    return {f"steps/{name}": getattr(now, name) - getattr(before, name) for name in asdict(now)}
 
 
 def _fetch(module: DetectorModule) -> tuple[Tensor, torch.cuda.Event | None]:
