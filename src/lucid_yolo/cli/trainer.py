@@ -14,6 +14,7 @@ import yaml
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
+from lucid_yolo.cli.errors import run_command
 from lucid_yolo.data.dataset import read_class_map
 from lucid_yolo.engine.checkpoint import AtomicCheckpointIO, RunCheckpoint
 from lucid_yolo.engine.config import DEFAULT_RECIPE, next_run_dir, resolve_arguments, split_flags
@@ -135,6 +136,10 @@ def run(arguments: Sequence[str]) -> int:
     Returns:
         Exit code.
     """
+    return run_command(lambda: _run(arguments))
+
+
+def _run(arguments: Sequence[str]) -> int:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", message=r".*LeafSpec.* is deprecated", module="lightning")

@@ -57,7 +57,11 @@ def detection_stems(in_channels: Sequence[int], num_classes: int) -> tuple[StemS
 
 
 class OutputConv(nn.Conv2d):
-    """The last 1x1 convolution of a stem: float32 under any autocast, small normal weights, a given bias."""
+    """The last 1x1 convolution of a stem: float32 under any autocast, small normal weights, a given bias.
+
+    Computed as a matrix product over positions, which is what it is on channels-last memory; the deterministic
+    convolution algorithms for float32 are several times slower.
+    """
 
     def __init__(self, in_channels: int, out_channels: int, bias: float) -> None:
         super().__init__(in_channels, out_channels, 1)
@@ -65,12 +69,13 @@ class OutputConv(nn.Conv2d):
         nn.init.normal_(self.weight, std=OUTPUT_STD)
         nn.init.constant_(self.bias, bias)
 
-    def forward(self, x: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D H W"]:
-        """Convolve in float32."""
+    def forward(self, x: Float[Tensor, "B C H W"]) -> Float[Tensor, "B HW D"]:
+        """Return one float32 row per position, row by row of the map."""
+        positions, weight = x.permute(0, 2, 3, 1).flatten(1, 2), self.weight.flatten(1)
         if not (torch.amp.is_autocast_available(x.device.type) and torch.is_autocast_enabled(x.device.type)):
-            return F.conv2d(x, self.weight, self.bias)
+            return F.linear(positions, weight, self.bias)
         with torch.autocast(x.device.type, enabled=False):
-            return F.conv2d(x.float(), self.weight, self.bias)
+            return F.linear(positions.float(), weight, self.bias)
 
 
 def _stem(spec: StemSpec, in_channels: int) -> nn.Sequential:
@@ -103,8 +108,7 @@ class Branch(nn.Module):
         outputs: dict[str, Tensor] = {}
         for name, levels in self.stems.items():
             assert isinstance(levels, nn.ModuleList)
-            rows = [stem(x).permute(0, 2, 3, 1).flatten(1, 2) for stem, x in zip(levels, maps, strict=True)]
-            outputs[name] = torch.cat(rows, 1)
+            outputs[name] = torch.cat([stem(x) for stem, x in zip(levels, maps, strict=True)], 1)
         return outputs
 
 

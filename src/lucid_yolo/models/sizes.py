@@ -56,7 +56,8 @@ def _count_flops(network: Network, image_size_px: int, branches: Sequence[str]) 
     def count_conv(module: nn.Module, _: object, output: Tensor) -> None:
         nonlocal conv
         assert isinstance(module, nn.Conv2d)
-        conv += 2 * output.shape[2] * output.shape[3] * module.weight.numel()
+        positions = output.numel() // module.out_channels
+        conv += 2 * positions * module.weight.numel()
 
     def count_attention(module: nn.Module, _: object, output: Tensor) -> None:
         nonlocal attention

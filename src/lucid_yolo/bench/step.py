@@ -1,0 +1,220 @@
+"""Three rates of training: loader alone, computation alone on a resident batch, and both together.
+
+The floor is the network's forward and backward pass alone, replayed as one CUDA graph on a GPU.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lucid_yolo.data.dataset import open_split
+from lucid_yolo.data.loader import TrainLoader
+from lucid_yolo.data.plan import AugmentPolicy, TrainPlanner
+from lucid_yolo.data.sources import PreparedSource
+from lucid_yolo.models.network import Network
+from lucid_yolo.models.scales import Variant
+from lucid_yolo.optim.schedule import RunLength, ScheduleConfig, build_schedule
+from lucid_yolo.runtime.detector import choose_device
+from lucid_yolo.runtime.determinism import make_deterministic
+from lucid_yolo.runtime.precision import PrecisionName, ResolvedPrecision, forward_context, resolve_precision
+from lucid_yolo.runtime.state import TrainState
+from lucid_yolo.runtime.step import StepConfig, TrainStep
+from lucid_yolo.structures import Batch
+from lucid_yolo.tasks import DetectTask
+
+OBJECTS_PER_IMAGE = 20
+
+
+@dataclass(frozen=True)
+class StepBench:
+    """What is measured.
+
+    Attributes:
+        variant: Scale.
+        num_classes: Classes, where no data set says it.
+        image_size_px: Side of the square input.
+        precision: Precision of the network forward.
+        capacity: Padded targets of the resident batch.
+        device: Device name, or ``auto``.
+        num_steps: Timed steps; the median counts.
+        data_root: Data set for the loader and end-to-end rates; None leaves them out.
+        num_workers: Loader processes; None for one per core.
+    """
+
+    variant: Variant = "n"
+    num_classes: int = 80
+    image_size_px: int = 640
+    precision: PrecisionName = "auto"
+    capacity: int = 64
+    device: str = "auto"
+    num_steps: int = 30
+    data_root: str | None = None
+    num_workers: int | None = None
+
+
+@dataclass(frozen=True)
+class StepTiming:
+    """Median milliseconds per step at one batch size; None where not measured.
+
+    Attributes:
+        batch_size: Images per step.
+        floor_ms: Network forward and backward alone.
+        compute_ms: Complete step on a resident batch.
+        loader_ms: Making one batch, nothing else running.
+        end_to_end_ms: Complete step fed by the loader.
+        images_per_s: From the end-to-end rate, else from the computation alone.
+        peak_mib: Peak device memory of the complete step; None on a CPU.
+    """
+
+    batch_size: int
+    floor_ms: float | None
+    compute_ms: float
+    loader_ms: float | None
+    end_to_end_ms: float | None
+    images_per_s: float
+    peak_mib: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values."""
+        return asdict(self)
+
+
+def measure_step(bench: StepBench, batch_size: int, has_floor: bool = False) -> StepTiming:
+    """Measure one batch size.
+
+    Args:
+        bench: What to measure.
+        batch_size: Images per step.
+        has_floor: Measure the floor too.
+    """
+    make_deterministic()
+    device = choose_device(bench.device)
+    precision = resolve_precision(bench.precision, device)
+    loader, num_classes = _train_loader(bench, batch_size)
+    task = DetectTask(num_classes)
+    batch = synthetic_batch(batch_size, bench.image_size_px, bench.capacity, num_classes).to(device)
+
+    floor_ms = _floor_ms(_network(bench, task, device), batch.images, precision, bench.num_steps) if has_floor else None
+    state = TrainState(_network(bench, task, device))
+    step = TrainStep(
+        state,
+        task,
+        build_schedule(ScheduleConfig(), RunLength(1000, 10)),
+        StepConfig((bench.image_size_px, bench.image_size_px), precision),
+    )
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    compute_ms = median_ms(lambda: step.run(batch), device, bench.num_steps)
+    peak = torch.cuda.max_memory_allocated(device) / 2**20 if device.type == "cuda" else None
+    loader_ms = end_to_end_ms = None
+    if loader is not None:
+        loader_ms = _consume_ms(loader, bench.num_steps, lambda _: None)
+        end_to_end_ms = _consume_ms(loader, bench.num_steps, lambda b: _run_and_wait(step, b.to(device, True), device))
+        loader.close()
+    return StepTiming(
+        batch_size,
+        floor_ms,
+        compute_ms,
+        loader_ms,
+        end_to_end_ms,
+        1000 * batch_size / (end_to_end_ms or compute_ms),
+        peak,
+    )
+
+
+def synthetic_batch(batch_size: int, image_size_px: int, capacity: int, num_classes: int, seed: int = 0) -> Batch:
+    """Return noise images with random boxes."""
+    generator = torch.Generator().manual_seed(seed)
+    batch = Batch.allocate(batch_size, (image_size_px, image_size_px), capacity)
+    batch.images.copy_(torch.randint(0, 256, batch.images.shape, generator=generator, dtype=torch.uint8))
+    corner = torch.rand((batch_size, OBJECTS_PER_IMAGE, 2), generator=generator) * image_size_px * 0.8
+    side = (0.02 + 0.18 * torch.rand((batch_size, OBJECTS_PER_IMAGE, 2), generator=generator)) * image_size_px
+    batch.field("boxes_xyxy_px")[:, :OBJECTS_PER_IMAGE] = torch.cat((corner, corner + side), -1)
+    labels = torch.randint(0, num_classes, (batch_size, OBJECTS_PER_IMAGE), generator=generator)
+    batch.field("labels")[:, :OBJECTS_PER_IMAGE] = labels
+    batch.field("is_padded")[:, :OBJECTS_PER_IMAGE] = False
+    return batch
+
+
+def median_ms(run: Callable[[], object], device: torch.device, num_steps: int) -> float:
+    """Return the median time of ``run``, each call waited for, after five calls of warm-up."""
+    times = []
+    for index in range(num_steps + 5):
+        start = time.perf_counter()
+        run()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        if index >= 5:
+            times.append(1000 * (time.perf_counter() - start))
+    return statistics.median(times)
+
+
+def _network(bench: StepBench, task: DetectTask, device: torch.device) -> Network:
+    torch.manual_seed(0)
+    return Network(bench.variant, task.stems).train().to(device).to(memory_format=torch.channels_last)
+
+
+def _train_loader(bench: StepBench, batch_size: int) -> tuple[TrainLoader | None, int]:
+    if bench.data_root is None:
+        return None, bench.num_classes
+    split = open_split(Path(bench.data_root), "train")
+    planner = TrainPlanner(split.records, bench.image_size_px, AugmentPolicy(), batch_size, 0, 1000)
+    prepared = PreparedSource(split.records, bench.image_size_px)
+    loader = TrainLoader(planner, split.records, prepared, num_workers=bench.num_workers)
+    return loader, len(split.class_map)
+
+
+def _floor_ms(network: Network, images: Tensor, precision: ResolvedPrecision, num_steps: int) -> float:
+    """Time forward and backward alone; on a GPU as a replayed graph."""
+    device = images.device
+    inputs = images.float().mul(1 / 255)
+
+    def run() -> None:
+        for parameter in network.parameters():
+            parameter.grad = None
+        with forward_context(precision, device):
+            prediction = network(inputs)
+        loss = prediction.box_ltrb_cell.square().mean() + prediction.class_logit.square().mean()
+        loss.backward()
+
+    if device.type != "cuda":
+        return median_ms(run, device, num_steps)
+    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    stream.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            run()
+    torch.cuda.current_stream(device).wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run()
+    return median_ms(graph.replay, device, num_steps)
+
+
+def _run_and_wait(step: TrainStep, batch: Batch, device: torch.device) -> None:
+    step.run(batch)
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _consume_ms(loader: TrainLoader, num_steps: int, use: Callable[[Batch], object]) -> float:
+    """Return the mean time per batch over ``num_steps`` batches, after as many again of warm-up at most ten."""
+    count, start = 0, 0.0
+    warmup = min(num_steps, 10)
+    while count < warmup + num_steps:
+        for batch in loader:
+            use(batch)
+            count += 1
+            if count == warmup:
+                start = time.perf_counter()
+            if count == warmup + num_steps:
+                break
+    return 1000 * (time.perf_counter() - start) / num_steps
