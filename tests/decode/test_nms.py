@@ -69,7 +69,14 @@ def two_boxes(first: tuple[float, ...], second: tuple[float, ...]) -> Prediction
     return Prediction(boxes_to_distances(boxes, POINTS), logit)
 
 
-def test_classes_do_not_suppress_each_other() -> None:
-    box = (0.0, 0.0, 30.0, 30.0)
-    result = decode_one_to_many(two_boxes(box, box), POINTS)
-    assert [row[2] for row in rows_of(result, 0)] == [0, 1]
+@pytest.mark.parametrize(
+    ("first", "second", "reason"),
+    [
+        ((0.0, 0.0, 30.0, 30.0), (0.0, 0.0, 30.0, 30.0), "same place, other class"),
+        ((0.0, 0.0, 30.0, 30.0), (-31.0, -31.0, -1.0, -1.0), "beyond the image's corner"),
+        ((0.0, 0.0, 63.0, 63.0), (-60.0, -60.0, 3.0, 3.0), "partly beyond the image's corner"),
+    ],
+)
+def test_classes_do_not_suppress_each_other(first: tuple[float, ...], second: tuple[float, ...], reason: str) -> None:
+    result = decode_one_to_many(two_boxes(first, second), POINTS)
+    assert [row[2] for row in rows_of(result, 0)] == [0, 1], reason

@@ -49,7 +49,9 @@ def _suppress(
     is_scored = (ranked.score[image] >= min_score) & (ranked.score[image] > 0)
     num_scored = int(is_scored.sum())
     boxes, score, label = (x[image, :num_scored] for x in (ranked.boxes_xyxy_px, ranked.score, ranked.label))
-    kept = batched_nms(boxes, score, label, iou_threshold)[:max_detections]
+    # Classes are kept apart by shifting them, which needs coordinates >= 0, and precision for many classes.
+    shifted = boxes.double() - boxes.amin() if num_scored else boxes.double()
+    kept = batched_nms(shifted, score.double(), label, iou_threshold).sort().values[:max_detections]
     out = Detections(
         boxes_xyxy_px=boxes.new_zeros((1, max_detections, 4)),
         score=score.new_zeros((1, max_detections)),
