@@ -5,7 +5,7 @@ from lucid_yolo.assign.compact import compact_positives
 from lucid_yolo.structures import Assignment
 
 
-@pytest.mark.parametrize(("num_positives", "num_slots"), [(0, 8), (5, 8), (8, 8), (30, 8), (50, 50)])
+@pytest.mark.parametrize(("num_positives", "num_slots"), [(0, 8), (5, 8), (8, 8), (30, 8), (50, 50), (40, 64)])
 def test_equals_sorting_each_row(num_positives: int, num_slots: int) -> None:
     num_points = 50
     weight = torch.zeros(3, num_points)

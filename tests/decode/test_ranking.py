@@ -26,6 +26,18 @@ def test_fewer_pairs_than_wanted() -> None:
     assert score.shape == point_index.shape == label.shape == (2, 15)
 
 
+def test_slots_beyond_the_pairs_are_empty() -> None:
+    points = make_anchor_points((32, 32), (8, 16, 32))
+    prediction = Prediction(torch.randn(2, 21, 4), torch.randn(2, 21, 3))
+    result, exact = (decode_one_to_one(prediction, points, num) for num in (300, 63))
+    for name in ("boxes_xyxy_px", "score", "label", "point_index"):
+        found, expected = getattr(result, name), getattr(exact, name)
+        assert found.shape[:2] == (2, 300)
+        assert torch.equal(found[:, :63], expected), name
+        assert not found[:, 63:].any(), name
+    assert (exact.score > 0).all()
+
+
 def test_one_point_may_win_with_several_classes() -> None:
     logit = torch.full((1, 6, 3), -5.0)
     logit[0, 4] = torch.tensor([1.0, 3.0, 2.0])

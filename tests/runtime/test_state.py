@@ -42,6 +42,18 @@ def test_network_lives_in_the_flat_buffers() -> None:
     assert names == list(order_by_group(dict(network.named_parameters())))
 
 
+def test_averaged_network_evaluates_the_average_and_stays_with_the_state() -> None:
+    step = make_step()
+    averaged = step.state.averaged_network
+    assert not averaged.training
+    run(step, 0, 1)
+    averaged.to(dtype=torch.float64)
+    views = step.state.layout.views(step.state.ema)
+    for name, parameter in averaged.named_parameters():
+        assert parameter.data_ptr() == views[name].data_ptr(), name
+        assert not parameter.requires_grad
+
+
 def test_network_in_another_precision_is_refused() -> None:
     with pytest.raises(ValueError, match=r"expected float32, found torch\.float64"):
         TrainState(make_network().double())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch.nn.functional import pad
 
 from lucid_yolo.geometry.topk import top_k
 from lucid_yolo.structures import Assignment, Positives
@@ -16,7 +17,10 @@ def compact_positives(assignment: Assignment, num_slots: int) -> Positives:
         assignment: Dense assignment.
         num_slots: Slots per row ``P``; what does not fit is counted.
     """
-    weight, point_index = top_k(assignment.weight, num_slots)
+    num_points = assignment.weight.shape[1]
+    weight, point_index = top_k(assignment.weight, min(num_slots, num_points))
+    num_empty = max(num_slots - num_points, 0)
+    weight, point_index = pad(weight, (0, num_empty)), pad(point_index, (0, num_empty))
     is_valid = weight > 0
     point_index = torch.where(is_valid, point_index, 0)
     target_index = torch.where(is_valid, assignment.target_index.gather(1, point_index), 0)

@@ -27,23 +27,3 @@ def add_run_arguments(parser: ArgumentParser) -> None:
     group.add_argument("--device", type=str, default="auto", help="auto (a GPU where there is one), cpu, cuda, cuda:1")
     group.add_argument("--precision", type=Precision, default="auto", help="of the network; auto is bf16 on a GPU")
     group.add_argument("--batch_size", type=int, default=16, help="images per batch")
-
-
-def check_device(name: str) -> None:
-    """Refuse a device that is not there, before anything is loaded.
-
-    Args:
-        name: As the user typed it.
-
-    Raises:
-        ValueError: This machine or this build of torch has no such device.
-    """
-    import torch
-
-    from lucid_yolo.runtime.detector import choose_device
-
-    try:
-        torch.empty(0, device=choose_device(name))
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).partition("\n")[0]
-        raise ValueError(f"device: expected auto, cpu or a GPU of this machine, found {name!r} ({reason})") from error

@@ -1,31 +1,174 @@
-"""``lucid-data``: make data sets. Imports what a command needs only when it runs, so that help is quick."""
+"""``lucid-data``: make, examine, mend and convert data sets.
+
+Imports what a command needs only when it runs, so that help is quick.
+"""
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace
+
+_FORMATS = ("yolo", "coco", "voc", "labelme")
 
 
 def build_parser() -> ArgumentParser:
     """Return the parser of the command and its sub-commands."""
-    parser = ArgumentParser(prog="lucid-data", description="Make data sets.")
+    parser = ArgumentParser(prog="lucid-data", description="Make, examine, mend and convert data sets.")
     commands = parser.add_subcommands(dest="command")
     commands.add_subcommand("demo", _demo_parser(), help="Write a small data set to try things on.")
+    commands.add_subcommand("check", _check_parser(), help="Examine a data set; optionally write a mended copy.")
+    commands.add_subcommand("convert", _convert_parser(), help="Write a data set in another format.")
+    commands.add_subcommand("download", _download_parser(), help="Fetch a public data set.")
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit code: 0 done, 1 refused or failed (2, wrong usage, is raised by the parser)."""
     settings = build_parser().parse_args(None if arguments is None else list(arguments))
+    runs = {"demo": _run_demo, "check": _run_check, "convert": _run_convert, "download": _run_download}
+    from lucid_yolo.data.transfer import DownloadError
+
     try:
-        _run_demo(settings.demo)
-    except (ValueError, OSError) as error:
+        return runs[settings.command](settings[settings.command])
+    except (ValueError, OSError, DownloadError) as error:
         print(f"lucid-data {settings.command}: {error}", file=sys.stderr)
         return 1
+
+
+def _check_parser() -> ArgumentParser:
+    parser = ArgumentParser(
+        description="Read every label and decode every image, and report what became of every label row, "
+        "class balance, object sizes, images that are the same in two splits, sizes that disagree, unreadable files. "
+        "Errors, with exit code 1: a split or the class names cannot be read; more than --max_dropped_fraction of a "
+        "split's label rows had to be dropped; no training image has an object; an image is missing or cannot be "
+        "decoded. Everything else is a warning, with exit code 0. The data set is only read."
+    )
+    _add_source(parser)
+    parser.add_argument("--split", choices=["train", "val", "test"], nargs="+", help="Default: all there are.")
+    parser.add_argument("--json", type=str | None, default=None, help="Also write the report, complete, to this file.")
+    parser.add_argument(
+        "--sheet",
+        type=str | None,
+        default=None,
+        help="Picture to write of what the network gets: the first training batch of seed 0, the first val images.",
+    )
+    parser.add_argument("--image_size", type=int, default=640, help="Side of the network input.")
+    parser.add_argument("--max_dropped_fraction", type=float, default=0.01, help="Share of dropped rows, in [0, 1].")
+    parser.add_argument(
+        "--fix",
+        type=str | None,
+        default=None,
+        help="Folder to write a mended copy to, in the same format (boxes only): clipped boxes, no dropped or repeated "
+        "rows, no undecodable images, truncated images written again as PNG. The exit code is then that of the copy.",
+    )
+    return parser
+
+
+def _convert_parser() -> ArgumentParser:
+    parser = ArgumentParser(
+        description="Write the boxes of every split in another format. COCO keeps class and image ids, others number "
+        "classes from 0 and know images by file name. Ignore regions (COCO crowds, VOC difficult, labelme flag "
+        "`ignore`) are kept except in YOLO, which has none. Masks and keypoints are not carried over."
+    )
+    _add_source(parser)
+    parser.add_argument("--to", choices=_FORMATS, required=True, help="Format to write.")
+    parser.add_argument("--out", type=str, required=True, help="Folder to make; new or empty.")
+    parser.add_argument("--link", action="store_true", help="Link images to the source instead of copying them.")
+    parser.add_argument("--json", type=str | None, default=None, help="Also write what was done to this file.")
+    return parser
+
+
+def _download_parser() -> ArgumentParser:
+    parser = ArgumentParser(
+        description="Fetch a public data set. A run that was interrupted is continued. coco2017: train, val and "
+        "annotations from images.cocodataset.org, 20.4 GB, 41 GB of disk while unpacking; the host speaks plain "
+        "HTTP and publishes no hashes: sizes and MD5 sums are those commonly published by others."
+    )
+    parser.add_argument("--config", action="config", help="A YAML file with these options.")
+    parser.add_argument("--name", choices=["coco2017"], required=True, help="Which data set.")
+    parser.add_argument("--data_root", type=str, required=True, help="Folder to fill.")
+    parser.add_argument(
+        "--split", choices=["train", "val"], nargs="+", default=["train", "val"], help="Which images; default both."
+    )
+    return parser
+
+
+def _add_source(parser: ArgumentParser) -> None:
+    parser.add_argument("--config", action="config", help="A YAML file with these options.")
+    parser.add_argument("--data_root", type=str, required=True, help="A folder, or a data YAML.")
+    parser.add_argument("--source_format", choices=["auto", *_FORMATS], default="auto", help="auto looks.")
+
+
+def _run_check(settings: Namespace) -> int:
+    import logging
+
+    from lucid_yolo.doctor.check import check
+
+    logging.basicConfig(format="%(levelname)s: %(message)s")
+    options = {"image_size_px": settings.image_size, "max_dropped_fraction": settings.max_dropped_fraction}
+    report = check(settings.data_root, settings.split, settings.source_format, **options)
+    print(report.to_table())
+    content = report.to_dict()
+    if settings.sheet is not None and report.splits:
+        _write_sheet(report.splits, settings.image_size, Path(settings.sheet))
+        print(f"sheet written to {settings.sheet}")
+    if settings.fix is not None:
+        from lucid_yolo.doctor.fix import fix
+
+        mended = fix(settings.data_root, settings.fix, settings.source_format)
+        after = check(settings.fix, None, "auto", **options)
+        print(f"\n{mended.to_table()}\n\n{after.to_table()}")
+        content |= {"fix": mended.to_dict(), "after_fix": after.to_dict()}
+        report = after
+    _write_json(settings.json, content)
+    return int(report.num_errors > 0)
+
+
+def _write_sheet(splits: Mapping[str, Any], image_size_px: int, path: Path) -> None:
+    from PIL import Image
+
+    from lucid_yolo.doctor.sheet import draw_sheet
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(draw_sheet(splits, image_size_px)).save(path)
+
+
+def _run_convert(settings: Namespace) -> int:
+    from lucid_yolo.doctor.convert import convert
+
+    report = convert(settings.data_root, settings.out, settings.to, settings.source_format, settings.link)
+    print(report.to_table())
+    _write_json(settings.json, report.to_dict())
     return 0
+
+
+def _run_download(settings: Namespace) -> int:
+    from lucid_yolo.data.coco2017 import fetch_coco2017
+
+    last = ""
+
+    def show(name: str, done: int, total: int) -> None:
+        nonlocal last
+        line = f"{name}: {100 * done / max(total, 1):5.1f} % of {total / 1e9:.2f} GB"
+        if line != last:
+            print(f"\r{line}", end="" if done < total else "\n", file=sys.stderr, flush=True)
+            last = line
+
+    for line in fetch_coco2017(settings.data_root, settings.split, show):
+        print(line)
+    return 0
+
+
+def _write_json(path: str | None, content: Mapping[str, Any]) -> None:
+    if path is not None:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False)
+        Path(path).write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
 
 
 def _demo_parser() -> ArgumentParser:
@@ -46,7 +189,7 @@ def _demo_parser() -> ArgumentParser:
     return parser
 
 
-def _run_demo(settings: Namespace) -> None:
+def _run_demo(settings: Namespace) -> int:
     from lucid_yolo.data.made_root import count_split
 
     root = Path(settings.data_root)
@@ -55,6 +198,7 @@ def _run_demo(settings: Namespace) -> None:
     for split in ("train", "val"):
         num_images, num_boxes = count_split(root, split)
         print(f"  {split}: {num_images} images, {num_boxes} boxes")
+    return 0
 
 
 def _make_demo(settings: Namespace) -> bool:

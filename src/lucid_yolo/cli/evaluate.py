@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from jsonargparse import ArgumentParser, Namespace
 
-from lucid_yolo.cli.arguments import add_run_arguments, check_device, make_parser
+from lucid_yolo.cli.arguments import add_run_arguments, make_parser
 from lucid_yolo.cli.errors import run_command
 
 if TYPE_CHECKING:
@@ -58,10 +58,10 @@ def _parser() -> ArgumentParser:
 
 def _run(config: Namespace) -> int:
     from lucid_yolo.data.dataset import open_split
-    from lucid_yolo.runtime.detector import Detector
+    from lucid_yolo.runtime.detector import Detector, choose_device
     from lucid_yolo.runtime.evaluation import evaluate_split
 
-    check_device(config.device)
+    choose_device(config.device)
     split = open_split(config.data_root, config.split)
     if not split.records:
         raise ValueError(

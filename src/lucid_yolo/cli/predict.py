@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from jsonargparse import ArgumentParser, Namespace
 
-from lucid_yolo.cli.arguments import add_run_arguments, check_device, make_parser
+from lucid_yolo.cli.arguments import add_run_arguments, make_parser
 from lucid_yolo.cli.errors import run_command
 
 if TYPE_CHECKING:
@@ -48,10 +48,10 @@ def _run(config: Namespace) -> int:
     from lucid_yolo.predict.predictor import Predictor
     from lucid_yolo.predict.sources import list_images
     from lucid_yolo.runtime.detector import Detector
+    from lucid_yolo.runtime.run_folder import next_run_folder
 
     paths = list_images(config.source)
     _check_save_dir(config.save_dir, paths)
-    check_device(config.device)
     detector = Detector.from_checkpoint(
         config.ckpt_path, config.device, config.precision, branches=("one_to_one",), is_fused=True
     )
@@ -77,20 +77,6 @@ def _check_save_dir(save_dir: str | None, paths: Sequence[Path]) -> None:
     """Refuse to write among the source pictures, where a drawn picture could replace one."""
     if save_dir is not None and Path(save_dir).resolve() in {parent.resolve() for parent in {p.parent for p in paths}}:
         raise ValueError(f"save_dir: expected a folder without source pictures, found {save_dir}; choose another one")
-
-
-def next_run_folder(root: Path) -> Path:
-    """Make and return ``root/<n>`` with the number after the highest there is, beginning at 1."""
-    root.mkdir(parents=True, exist_ok=True)
-    number = max((int(entry.name) for entry in root.iterdir() if entry.name.isdecimal()), default=0)
-    while True:
-        number += 1
-        folder = root / str(number)
-        try:
-            folder.mkdir()
-        except FileExistsError:
-            continue
-        return folder
 
 
 def unique_stems(paths: Sequence[Path]) -> list[str]:

@@ -20,6 +20,7 @@ from jaxtyping import Float
 from PIL import Image
 
 from lucid_yolo.data.made_root import make_root, write_yolo_yaml
+from lucid_yolo.data.transfer import DownloadError as DownloadError
 
 WHEEL = "deepforest==2.1.0"
 WHEEL_SHA256 = "8c2798d8e9be7f0004b194fe207b76c1d9fff6e711b3db67b9508dcd5d00ae54"
@@ -45,10 +46,6 @@ surveys of the National Ecological Observatory Network (NEON).
 Changes: cut into tiles of about {TILE_PX} px, boxes clipped to their tile, boxes with less than {MIN_VISIBLE:.0%} of
 their area inside left out, all boxes in the one class `tree`, stored as JPEG.
 """
-
-
-class DownloadError(RuntimeError):
-    """The data set could not be fetched; the message says why."""
 
 
 def fetch_trees(data_root: str | Path) -> bool:

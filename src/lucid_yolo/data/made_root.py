@@ -30,18 +30,38 @@ def make_root(data_root: str | Path, recipe: Mapping[str, Any], write: Callable[
     root = Path(os.path.abspath(data_root))
     if _holds(root, recipe):
         return False
+
+    def write_marked(building: Path) -> None:
+        write(building)
+        (building / MARKER).write_text(json.dumps(dict(recipe), indent=2) + "\n", encoding="utf-8")
+
+    build_root(root, write_marked)
+    return True
+
+
+def build_root(root: str | Path, write: Callable[[Path], None]) -> None:
+    """Let ``write`` fill a temporary folder, then move it to ``root`` in one step.
+
+    Args:
+        root: Folder to make; new or empty.
+        write: Writes everything below the folder it is given.
+
+    Raises:
+        FileExistsError: ``root`` holds something.
+    """
+    root = Path(os.path.abspath(root))
+    if root.exists() and (not root.is_dir() or any(root.iterdir())):
+        raise FileExistsError(f"expected a new or empty folder to write to, found {root} in use; choose another one")
     root.parent.mkdir(parents=True, exist_ok=True)
     building = Path(tempfile.mkdtemp(prefix=f".{root.name}-", dir=root.parent))
     try:
         write(building)
-        (building / MARKER).write_text(json.dumps(dict(recipe), indent=2) + "\n", encoding="utf-8")
         building.chmod(0o755)
         if root.is_dir():
             root.rmdir()
         building.rename(root)
     finally:
         shutil.rmtree(building, ignore_errors=True)
-    return True
 
 
 def write_yolo_yaml(root: Path, names: tuple[str, ...]) -> None:

@@ -46,7 +46,8 @@ def _suppress(
     ranked: Detections, image: int, max_detections: int, iou_threshold: float, min_score: float
 ) -> Detections:
     """Return one image's survivors as a batch of one, padded to ``max_detections`` rows."""
-    num_scored = int((ranked.score[image] >= min_score).sum())
+    is_scored = (ranked.score[image] >= min_score) & (ranked.score[image] > 0)
+    num_scored = int(is_scored.sum())
     boxes, score, label = (x[image, :num_scored] for x in (ranked.boxes_xyxy_px, ranked.score, ranked.label))
     # Classes are kept apart by shifting them, which needs coordinates >= 0, and precision for many classes.
     shifted = boxes.double() - boxes.amin() if num_scored else boxes.double()

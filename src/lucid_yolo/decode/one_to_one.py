@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn.functional import pad
 
 from lucid_yolo.geometry.distances import distances_to_boxes
 from lucid_yolo.geometry.topk import top_k
@@ -34,7 +35,7 @@ def rank_pairs(
 
 
 def decode_one_to_one(prediction: Prediction, points: AnchorPoints, max_detections: int = MAX_DETECTIONS) -> Detections:
-    """Return the ranked detections of the one-to-one branch.
+    """Return the ranked detections of the one-to-one branch; slots beyond the number of pairs have score 0.
 
     Args:
         prediction: Raw output of that branch alone.
@@ -46,4 +47,5 @@ def decode_one_to_one(prediction: Prediction, points: AnchorPoints, max_detectio
     score, point_index, label = rank_pairs(prediction.class_logit, max_detections)
     boxes_xyxy_px = distances_to_boxes(prediction.box_ltrb_cell, points)
     chosen = boxes_xyxy_px.gather(1, point_index.unsqueeze(-1).expand(-1, -1, 4))
-    return Detections(chosen, score, label, point_index)
+    num_empty = max_detections - score.shape[1]
+    return Detections(pad(chosen, (0, 0, 0, num_empty)), *(pad(x, (0, num_empty)) for x in (score, label, point_index)))

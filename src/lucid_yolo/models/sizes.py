@@ -32,7 +32,7 @@ class NetworkSize:
     conv_gflops: float
     total_gflops: float
 
-    def to_dict(self) -> dict[str, float]:
+    def to_dict(self) -> dict[str, int | float]:
         """Return plain numbers."""
         return asdict(self)
 

@@ -20,7 +20,7 @@ class ScheduleConfig:
         lrf: Final learning rate as a fraction of ``lr0``; linear decay per update.
         momentum: Momentum after the warm-up.
         warmup_epochs: Length of the linear warm-up of learning rate and momentum.
-        warmup_momentum: Momentum at the first update.
+        warmup_momentum: Momentum that the warm-up starts from; the first update is one step of the way on.
         one_to_many_start: Weight of the one-to-many branch in the first epoch; the other branch has the rest.
         one_to_many_end: Its weight in the last epoch; linear between, constant within an epoch.
         ema_decay: Ceiling of the decay of the averaged parameters.

@@ -108,7 +108,7 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
         return _load(path)
     except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
         if not previous.exists():
-            raise ValueError(f"checkpoint {path} cannot be read ({type(error).__name__}: {error})") from error
+            raise ValueError(f"checkpoint {path} cannot be read ({type(error).__name__})") from error
         _log.warning("%s cannot be read (%s); using the one before it, %s", path, type(error).__name__, previous)
         return _load(previous)
 

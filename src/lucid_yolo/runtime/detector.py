@@ -21,10 +21,18 @@ from lucid_yolo.tasks.task import Task
 
 
 def choose_device(name: str = "auto") -> torch.device:
-    """Return the named device; ``auto`` is the GPU where there is one."""
+    """Return the named device; ``auto`` is the GPU where there is one.
+
+    Raises:
+        ValueError: This machine or this build of torch has no such device.
+    """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return torch.device(name)
+    try:
+        return torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"device: expected auto, cpu or a GPU of this machine, found {name!r} ({reason})") from error
 
 
 class Detector:
@@ -74,12 +82,13 @@ class Detector:
             branches: Head branches to run.
             is_fused: Fold batch normalisation into the convolutions and drop the other branches.
         """
+        chosen = choose_device(device)
         checkpoint = read_checkpoint(ckpt_path)
         meta = read_meta(checkpoint)
         network = build_network(checkpoint)
         if is_fused:
             network = fuse(network, branches)
-        network = network.to(choose_device(device)).to(memory_format=torch.channels_last)
+        network = network.to(chosen).to(memory_format=torch.channels_last)
         return cls(network, meta.build_task(), meta, precision, branches)
 
     @torch.inference_mode()

@@ -96,9 +96,13 @@ class TrainState:
 
     @property
     def averaged_network(self) -> Network:
-        """A second network whose parameters are views into :attr:`ema`; batch-norm statistics are shared."""
+        """A second network, in evaluation mode, whose parameters are views into :attr:`ema`.
+
+        Batch-norm statistics are shared. It stays where the state is: moving it alone changes nothing.
+        """
         if self._averaged_network is None:
-            self._averaged_network = copy.deepcopy(self.network).requires_grad_(False)
+            self._averaged_network = copy.deepcopy(self.network).requires_grad_(False).eval()
+            self._averaged_network.after_apply = self._bind
             self._bind()
         return self._averaged_network
 

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import yaml
 
+from lucid_yolo.data.image import UndecodableImageError, read_header
 from lucid_yolo.structures import ClassMap
 
 _log = logging.getLogger(__name__)
@@ -80,9 +81,10 @@ def tidy(path: str | Path) -> Path:
 
 
 def walk_folders(folder: Path) -> Iterator[tuple[Path, list[str]]]:
-    """Yield every folder at and below ``folder`` with the names of its image files by suffix, sorted.
+    """Yield every folder at and below ``folder`` with the names of its image files, sorted.
 
-    Linked folders are entered under their own name, once; names that start with a dot are left out.
+    Images are known by their suffix; files without one by their content. Linked folders are entered under their own
+    name, once; names that start with a dot are left out.
     """
     seen: set[tuple[int, int]] = set()
     for current, folders, files in os.walk(folder, followlinks=True):
@@ -92,8 +94,18 @@ def walk_folders(folder: Path) -> Iterator[tuple[Path, list[str]]]:
             continue
         seen.add((status.st_dev, status.st_ino))
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        suffixes_and_names = ((os.path.splitext(name)[1].lower(), name) for name in sorted(files))
-        yield Path(current), [n for suffix, n in suffixes_and_names if suffix in IMAGE_SUFFIXES and n[0] != "."]
+        yield Path(current), [name for name in sorted(files) if name[0] != "." and _is_image(current, name)]
+
+
+def _is_image(folder: str, name: str) -> bool:
+    suffix = os.path.splitext(name)[1].lower()
+    if suffix:
+        return suffix in IMAGE_SUFFIXES
+    try:
+        read_header(os.path.join(folder, name))
+    except (UndecodableImageError, OSError):
+        return False
+    return True
 
 
 def _find_yaml(root: Path) -> Path | None:

@@ -19,6 +19,7 @@ from lucid_yolo.data.readers.inputs import InputTrace
 from lucid_yolo.data.readers.layout import IMAGE_SUFFIXES, DataConfig, Split, tidy, walk_folders
 
 _LABEL_FOLDERS = {"images": ("labels", "annotations", "Annotations"), "JPEGImages": ("Annotations", "labels")}
+IMAGE_FOLDERS = frozenset(_LABEL_FOLDERS)
 _SET_FOLDER = "ImageSets"
 
 

@@ -1,0 +1,1 @@
+"""Examines, mends and converts data sets; never changes one."""
