@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from lightning.pytorch import Callback, Trainer
 
+from lucid_yolo.kernels.assignment import missing_for_kernel
+
 STEP_HOOKS = ("on_before_zero_grad", "on_before_backward", "on_after_backward", "on_before_optimizer_step")
+
+
+def speed_obstacles(trainer: Trainer) -> dict[str, list[str]]:
+    """Return for every option of ``Speed`` why it cannot be used under this Trainer."""
+    return {
+        "capture_step": recording_obstacles(trainer),
+        "fused_assignment": [reason] if (reason := missing_for_kernel(trainer.strategy.root_device)) else [],
+    }
 
 
 def recording_obstacles(trainer: Trainer) -> list[str]:

@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from lucid_yolo.assign.task_aligned import AssignConfig
 from lucid_yolo.engine.datamodule import detector_data
-from lucid_yolo.engine.eligibility import recording_obstacles
+from lucid_yolo.engine.eligibility import speed_obstacles
 from lucid_yolo.engine.strategy import ProcessGroupCollective, StepDDPStrategy, gather_objects
 from lucid_yolo.models.head import BRANCHES
 from lucid_yolo.models.network import Network
@@ -79,7 +79,7 @@ class DetectorModule(LightningModule):
     Attributes:
         state: Everything the training step changes; exists during fit.
         train_step: The training step; exists during fit.
-        is_step_captured: Whether the step is recorded in this fit.
+        speed_options: Names of the options of ``Speed`` that are used in this fit.
         last_metrics: Values of the last step, on the device.
         evaluation: Result of the last evaluation.
     """
@@ -111,7 +111,7 @@ class DetectorModule(LightningModule):
         self.loss_gains, self.assign_config = loss or LossGains(), assign or AssignConfig()
         self.speed = speed or Speed()
         self.seed, self.resume_override = seed, resume_override
-        self.is_step_captured = False
+        self.speed_options: frozenset[str] = frozenset()
         self.network: Network | None = None
         self.state: TrainState | None = None
         self.train_step: TrainStep | None = None
@@ -141,7 +141,8 @@ class DetectorModule(LightningModule):
     @property
     def task(self) -> Task:
         """The task, with this module's constants."""
-        return self.meta.build_task(loss=self.loss_gains, assign=self.assign_config)
+        assignment = "kernel" if "fused_assignment" in self.speed_options else "reference"
+        return self.meta.build_task(loss=self.loss_gains, assign=self.assign_config, assignment=assignment)
 
     @override
     def configure_model(self) -> None:
@@ -166,6 +167,10 @@ class DetectorModule(LightningModule):
     @override
     def on_fit_start(self) -> None:
         """Lay out the state on the device, build the step, restore a saved run."""
+        choice = choose_speed(self.speed, speed_obstacles(self.trainer))
+        self.speed_options = choice.options
+        if choice.line:
+            _log.info(choice.line)
         self.state = TrainState(self._built())
         assert self.state.averaged_network is not None
         run = self._run_length()
@@ -183,7 +188,9 @@ class DetectorModule(LightningModule):
             self._resume(self._restored)
             self._restored = None
         self._detector = Detector(self.state.averaged_network, self.task, meta, self.precision, BRANCHES)
-        self._accelerate()
+        if "capture_step" in self.speed_options:
+            self.train_step.record()
+            self._detector.record()
 
     def training_step(self, batch: Batch, batch_idx: int) -> None:
         """Run one micro-step; the last of an update goes through Lightning's optimiser, which counts it."""
@@ -280,18 +287,6 @@ class DetectorModule(LightningModule):
     def __getstate__(self) -> dict[str, Any]:
         self.release()
         return {**self.__dict__, "state": None, "train_step": None}
-
-    def _accelerate(self) -> None:
-        """Record the step and the evaluation forward where that is asked for and possible."""
-        choice = choose_speed(self.speed, recording_obstacles(self.trainer))
-        self.is_step_captured = choice.is_step_captured
-        if choice.line:
-            _log.info(choice.line)
-        if self.is_step_captured:
-            assert self.train_step is not None
-            assert self._detector is not None
-            self.train_step.record()
-            self._detector.record()
 
     def _built(self) -> Network:
         if self.network is None:

@@ -37,7 +37,7 @@ class RecordingOwner(Callback):
         """Record the step for every capacity that the first epoch uses."""
         module, data = detector_module(pl_module), detector_data(trainer)
         assert module.train_step is not None
-        if not module.is_step_captured:
+        if "capture_step" not in module.speed_options:
             return
         size = module.meta.image_size_px
         for capacity in expected_capacities(data):

@@ -150,15 +150,12 @@ class ReplayRunner:
         if signature not in self._recordings:
             self._record(signature, inputs)
 
-    def invalidate(self) -> None:
-        """Forget every recording; the next calls record anew into the same pool."""
-        torch.cuda.synchronize()
-        self._recordings.clear()
-
     def release(self) -> None:
-        """Free recordings, pool and stream."""
+        """Forget every recording and give their memory back; later calls record anew."""
         if self._recordings:
-            self.invalidate()
+            torch.cuda.synchronize()
+            self._recordings.clear()
+            torch.cuda.empty_cache()
         self._pool = self._stream = None
 
     def __getstate__(self) -> dict[str, Any]:
