@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -156,7 +157,7 @@ class ReplayRunner:
             torch.cuda.synchronize()
             self._recordings.clear()
             torch.cuda.empty_cache()
-        self._pool = self._stream = None
+        self._pool = None
 
     def __getstate__(self) -> dict[str, Any]:
         raise TypeError("a recording belongs to one process and one owner: it cannot be copied or pickled")
@@ -164,8 +165,8 @@ class ReplayRunner:
     def _record(self, signature: Signature, inputs: Sequence[Tensor]) -> _Recording:
         """Warm up, capture, and leave every state as it was."""
         device = inputs[0].device
-        if self._stream is None:
-            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._stream = recording_stream(device)
+        if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
         static = tuple(torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device) for x in inputs)
         torch._foreach_copy_(list(static), list(inputs))
@@ -215,6 +216,15 @@ class ReplayRunner:
             for generator, offset in zip(self._generators, offsets, strict=True):
                 generator.set_state(offset)
             torch.cuda.set_rng_state(default, device)
+
+
+@cache
+def recording_stream(device: torch.device) -> Any:
+    """Return the one stream on which recordings of ``device`` are made.
+
+    Libraries keep a workspace for every stream they have seen, so a new one for each recording would leak memory.
+    """
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 @contextmanager
