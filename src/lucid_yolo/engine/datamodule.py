@@ -84,6 +84,8 @@ class DetectorDataModule(LightningDataModule):
                 self.splits[name] = split
         if stage == "fit":
             self.splits["train"].account.check(self.max_dropped_fraction)
+            if "val" not in self.splits:
+                self._attached_trainer().limit_val_batches = 0
 
     def run_length(self, accumulate: int) -> RunLength:
         """Return how long the attached Trainer will train.
