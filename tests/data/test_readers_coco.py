@@ -62,8 +62,15 @@ ROWS: list[tuple[Any, str, str, str]] = [
     (box([float("nan"), 10, 40, 30]), "dropped", "not finite", "NaN"),
     (box([0.1, 0.1, 0.2, 0.2]), "dropped", "not pixels", "fractions"),
     (box([20, 10, 40]), "dropped", "not a box", "three numbers"),
+    (box([20, 10, 40, 10**400]), "dropped", "not a box", "a number beyond floats"),
+    (box(area=10**400), "kept", "", "an area beyond floats"),
+    (box(None, segmentation={"size": [9, 9], "counts": [10**30]}), "dropped", "not a mask", "a run beyond integers"),
     (box(None), "dropped", "no box", "neither box nor polygon"),
-    (box(None, segmentation={"size": [9, 9], "counts": []}), "dropped", "no box", "run lengths only"),
+    (box(None, segmentation={"size": [100, 200], "counts": [2010, 5, 17985]}), "kept", "", "run lengths only"),
+    (box(None, segmentation={"size": [9, 9], "counts": [81]}), "dropped", "empty box", "mask without a pixel"),
+    (box(None, segmentation={"size": [9, 9], "counts": [9, 9]}), "dropped", "not a mask", "runs end early"),
+    (box(None, segmentation={"size": [9, 9], "counts": "~"}), "dropped", "not a mask", "text that is no mask"),
+    (box(None, segmentation={"size": [9, 9]}), "dropped", "not a mask", "no runs"),
     (box(category_id=7), "dropped", "category id unknown", "category 7"),
     (box(category_id=None), "dropped", "category id unknown", "no category"),
     (box(image_id=99), "dropped", "image id unknown", "no such image"),
@@ -151,14 +158,14 @@ def test_other_tasks_files_do_not_disturb_but_two_candidates_are_an_error(tmp_pa
 
 
 def test_missing_and_repeated_images_are_left_out(tmp_path: Path) -> None:
-    images = [image_entry(), image_entry(2, "gone.png"), image_entry(1, "b.png"), {"id": 4}, "x"]
+    images = [image_entry(), image_entry(2, "gone\0.png"), image_entry(1, "b.png"), {"id": 4}, "x"]
     split = open_split(make_root(tmp_path, [box(), box(image_id=2)], images), "train")
     assert len(split.records) == 1
     assert sorted(item.path.rsplit("/", 1)[-1] for item in split.account.left_out) == [
         "None",
         "None",
         "b.png",
-        "gone.png",
+        "gone\0.png",
     ]
     assert split.account.reasons("dropped") == {"image unusable": 1}
 
@@ -188,6 +195,7 @@ def test_boxes_of_unturned_pixels_are_turned_with_the_image(tmp_path: Path, orie
         ((2 * WIDTH, 2 * HEIGHT), [10, 5, 30, 20], 25, "scaled", "resized after labelling"),
         ((WIDTH, 3 * HEIGHT), [20, 10, 60, 40], 100, "pixels of the file", "another shape"),
         ((None, None), [20, 10, 60, 40], 100, "taken from the file", "not declared"),
+        ((10**400, 100), [20, 10, 60, 40], 100, "taken from the file", "declared beyond reason"),
     ],
 )
 def test_declared_size(
@@ -277,7 +285,7 @@ def test_split_of_several_files_and_image_folders(tmp_path: Path) -> None:
 
 
 def test_absolute_names_of_another_machine_are_found_by_their_last_part(tmp_path: Path) -> None:
-    names = ["/home/someone/set/a.png", "D:\\set\\b.png", "other/a.png"]
+    names = ["/elsewhere/set/a.png", "D:\\set\\b.png", "other/a.png"]
     root = make_root(tmp_path, [box()], [image_entry(i, name) for i, name in enumerate(names, 1)])
     Image.new("RGB", (WIDTH, HEIGHT)).save(root / "train2017/b.png")
     split = open_split(root, "train")

@@ -91,6 +91,7 @@ LABELME_SHAPES: list[tuple[Any, str, str, str]] = [
     (shape("far away"), "dropped", "no box", "text for points"),
     (shape(label="dog"), "dropped", "class name unknown", "unknown name"),
     (shape(label=None), "dropped", "not a shape", "no label"),
+    (shape(kind=["rectangle"]), "dropped", "no box", "a list for a type"),
     (17, "dropped", "not a shape", "a number"),
 ]
 

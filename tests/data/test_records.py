@@ -11,7 +11,7 @@ def make(index: int, image_id: int | str, count: int) -> ImageRecord:
     rng = np.random.default_rng(index)
     boxes, labels, flags = rng.uniform(size=(count, 4)), rng.integers(0, 9, count), rng.uniform(size=count) < 0.5
     return ImageRecord(
-        f"ordner/ü{index}.png", image_id, 10 + index, 20, boxes, labels, flags, rng.uniform(size=count), 9
+        f"räume/ü{index}.png", image_id, 10 + index, 20, boxes, labels, flags, rng.uniform(size=count), 9
     )
 
 

@@ -1,8 +1,8 @@
 """COCO 2017 (train, val and their annotations), fetched from its own host and unpacked as the reader expects it.
 
-The host speaks plain HTTP and publishes neither sizes nor hashes. The sizes are what it answers; the MD5 sums are those
-that other projects publish for the same files. Neither proves where the bytes come from, only that they arrived whole;
-the archives' own checksums are verified while unpacking.
+The host speaks plain HTTP and publishes no hashes. Sizes and MD5 sums are those in common use for these files; they
+were not compared with the host's when this table was written. They show that the bytes arrived whole, not where they
+come from; the archives' own checksums are verified while unpacking.
 """
 
 from __future__ import annotations

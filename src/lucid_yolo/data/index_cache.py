@@ -74,7 +74,8 @@ class IndexCache:
             read: Does the work, and enters everything it looked at.
         """
         text = json.dumps({**identity, "schema": SCHEMA_VERSION}, sort_keys=True)
-        path = self._folder / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.npz"
+        name = hashlib.sha256(text.encode()).hexdigest()[:32]
+        path = self._folder / f"{name}.npz"
         found = _load(path, codec)
         if found is not None:
             return found
@@ -83,7 +84,7 @@ class IndexCache:
         except OSError as error:
             _log.warning("index cache: %s cannot be made (%s); labels are read anew every time", self._folder, error)
             return read(InputTrace())
-        with _locked(path.with_suffix(".lock")):
+        with _locked(self._folder / f"{name[:1]}.lock"):
             found = _load(path, codec)
             return _read_and_store(path, codec, read) if found is None else found
 
@@ -133,7 +134,7 @@ def _write(path: Path, arrays: Arrays) -> None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold a lock file where the system and the file system have locks."""
+    """Hold a lock file where the system and the file system have locks; a few files serve all identities."""
     try:
         import fcntl
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import cv2
 import numpy as np
 
-from lucid_yolo.data.image import UndecodableImageError, decode_image, read_header
+from lucid_yolo.data.image import UndecodableImageError, decode_image
 from lucid_yolo.structures import ImageRecord
 
 MAX_BITS_APART = 12
@@ -35,7 +35,6 @@ class ImageScan:
         path: Its file.
         fault: Why it cannot be decoded; empty if it can.
         is_truncated: A part of the file is missing.
-        is_turned: EXIF turns or mirrors it.
         has_other_size: The decoded size is not the one in the header.
         digest: Of the pixels.
         thumbnail: ``[256]`` float32 grey means.
@@ -45,7 +44,6 @@ class ImageScan:
     path: str
     fault: str = ""
     is_truncated: bool = False
-    is_turned: bool = False
     has_other_size: bool = False
     digest: str = ""
     thumbnail: np.ndarray = field(default_factory=lambda: np.zeros(_GRID * _GRID, np.float32))
@@ -66,7 +64,7 @@ def scan_images(records: Sequence[ImageRecord]) -> list[ImageScan]:
 def scan_image(record: ImageRecord) -> ImageScan:
     """Decode one image."""
     try:
-        decoded, is_turned = decode_image(record.path), read_header(record.path).orientation != 1
+        decoded = decode_image(record.path)
     except (UndecodableImageError, OSError) as error:
         return ImageScan(record.path, fault=str(error).removeprefix(f"{record.path}: "))
     pixels = decoded.pixels
@@ -76,7 +74,6 @@ def scan_image(record: ImageRecord) -> ImageScan:
     return ImageScan(
         path=record.path,
         is_truncated=decoded.is_truncated,
-        is_turned=is_turned,
         has_other_size=pixels.shape[:2] != (record.height_src, record.width_src),
         digest=hashlib.blake2b(pixels.tobytes() + str(pixels.shape).encode(), digest_size=16).hexdigest(),
         thumbnail=cv2.resize(grey, (_GRID, _GRID), interpolation=cv2.INTER_AREA).astype(np.float32).ravel(),

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from lucid_yolo.data.account import AccountBuilder
-from lucid_yolo.data.image import ImageHeader, UndecodableImageError, read_header
+from lucid_yolo.data.image import ImageHeader, read_header
 from lucid_yolo.structures import ImageRecord
 
 OUTSIDE_LIMIT = 0.05
@@ -144,5 +144,5 @@ def _header_or_reason(path: Path) -> ImageHeader | str:
         return read_header(path)
     except FileNotFoundError:
         return "no such file"
-    except (UndecodableImageError, OSError) as error:
+    except (ValueError, OSError) as error:
         return str(error).removeprefix(f"{path}: ")

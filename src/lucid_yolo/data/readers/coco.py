@@ -2,7 +2,7 @@
 
 * Category ids may be any integers; labels are their positions in ascending order.
 * ``iscrowd`` (or ``ignore``) annotations become ignore regions, neither objects nor background.
-* An annotation without ``bbox`` takes the box of its polygons.
+* An annotation without ``bbox`` takes the box of its polygons or of its run-length mask.
 * A split may have several files; image ids that repeat between them are told apart by the file's name.
 * A file name is sought below the folders that the YAML names beside the JSON, then below the usual ones.
 """
@@ -32,11 +32,13 @@ from lucid_yolo.data.readers.boxes import (
 from lucid_yolo.data.readers.frame import Frame
 from lucid_yolo.data.readers.inputs import InputTrace
 from lucid_yolo.data.readers.layout import SPLIT_ALIASES, DataConfig, Split
+from lucid_yolo.data.readers.run_lengths import bound_runs, decode_runs
 from lucid_yolo.structures import ClassMap, ImageRecord
 
 _FIXED_NAMES = ("_annotations.coco.json", "annotations.json", "instances.json", "coco.json", "labels.json")
 _OTHER_TASKS = ("captions", "stuff", "panoptic", "keypoints", "image_info")
 _HEAD_BYTES = 65536
+_LARGEST_AREA = 1e12
 _ABSOLUTE = re.compile(r"/|[A-Za-z]:/")
 
 
@@ -252,7 +254,7 @@ class _ImageFinder:
             self._inputs.add_folder(Path(folder))
             try:
                 self._names[folder] = frozenset(os.listdir(folder))
-            except OSError:
+            except (OSError, ValueError):
                 self._names[folder] = frozenset()
         return name in self._names[folder]
 
@@ -298,7 +300,7 @@ def _read_annotations(
         seen.add((label, box))
         crowd_key = next((key for key in ("iscrowd", "ignore") if annotation.content.get(key) in (1, True, "1")), None)
         area = annotation.content.get("area")
-        has_area = isinstance(area, int | float) and math.isfinite(area) and area > 0
+        has_area = isinstance(area, int | float) and 0 < area < _LARGEST_AREA
         area_src = float(area) * frame.area_scale if has_area and area is not None else None
         builder.append(box, label, size_src, crowd_key is not None, area_src)
         if crowd_key is None:
@@ -319,18 +321,19 @@ def _parse_category(content: dict[str, Any], label_by_id: dict[int, int]) -> int
 
 def _parse_corners(content: dict[str, Any]) -> tuple[float, float, float, float]:
     """Return the corners of an annotation in declared pixels."""
-    bbox = content.get("bbox")
+    bbox, segmentation = content.get("bbox"), content.get("segmentation")
     try:
         if bbox:
             x, y, w, h = map(float, bbox)
+        elif isinstance(segmentation, dict):
+            x, y, w, h = map(float, _bound_mask(segmentation))
         else:
-            rings = content.get("segmentation")
-            if not isinstance(rings, list) or not rings:
-                raise RowError("no box", "found neither `bbox` nor polygons in `segmentation`, expected one of them")
-            points = [float(value) for ring in rings for value in ring]
+            if not isinstance(segmentation, list) or not segmentation:
+                raise RowError("no box", "found neither `bbox` nor a mask in `segmentation`, expected one of them")
+            points = [float(value) for ring in segmentation for value in ring]
             x, y = min(points[0::2]), min(points[1::2])
             w, h = max(points[0::2]) - x, max(points[1::2]) - y
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         if isinstance(error, RowError):
             raise
         raise RowError("not a box", f"found {str(bbox)[:60]}, expected 4 numbers x y w h") from error
@@ -339,3 +342,19 @@ def _parse_corners(content: dict[str, Any]) -> tuple[float, float, float, float]
     if w <= 0 or h <= 0:
         raise RowError("empty box", f"found width {w:g} and height {h:g}, expected both above 0")
     return x, y, x + w, y + h
+
+
+def _bound_mask(segmentation: dict[str, Any]) -> tuple[int, int, int, int]:
+    """Return x, y, width and height of a run-length mask."""
+    try:
+        height, width = map(int, segmentation["size"])
+        counts = segmentation["counts"]
+        corners = bound_runs(decode_runs(counts) if isinstance(counts, str) else counts, height, width)
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise RowError(
+            "not a mask", f"found {str(segmentation)[:60]}, expected `size` and `counts`: {error}"
+        ) from error
+    if corners is None:
+        raise RowError("empty box", "found a mask without a pixel, expected at least one")
+    x1, y1, x2, y2 = corners
+    return x1, y1, x2 - x1, y2 - y1

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from lucid_yolo.data.image import ImageHeader
 from lucid_yolo.data.readers.boxes import OUTSIDE_LIMIT, Box, RowError, bound_points
 
+_LONGEST_SIDE = 1_000_000
+
 
 @dataclass(frozen=True)
 class Frame:
@@ -42,7 +44,11 @@ class Frame:
             header: Of the file.
         """
         file_size = (header.height_src, header.width_src)
-        if not isinstance(height, int) or not isinstance(width, int) or height <= 0 or width <= 0:
+        if (
+            not isinstance(height, int)
+            or not isinstance(width, int)
+            or not 0 < min(height, width) <= max(height, width) <= _LONGEST_SIDE
+        ):
             return cls(*file_size, 1, 1.0, f"{source_format} size missing, taken from the file")
         if (height, width) == file_size:
             return cls(height, width, 1, 1.0, "")

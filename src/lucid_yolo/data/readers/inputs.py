@@ -73,7 +73,7 @@ def _list_folder(folder: str, suffixes: frozenset[str]) -> tuple[list[str], int]
                     line, changed_ns = _describe(entry)
                     lines.append(f"{entry.name} {line}")
                     newest_ns = max(newest_ns, changed_ns)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         return [type(error).__name__], 0
     return sorted(lines), newest_ns
 
@@ -81,7 +81,7 @@ def _list_folder(folder: str, suffixes: frozenset[str]) -> tuple[list[str], int]
 def _describe(entry: os.DirEntry[str] | str) -> tuple[str, int]:
     try:
         status = entry.stat() if isinstance(entry, os.DirEntry) else os.stat(entry)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         return type(error).__name__, 0
     if stat.S_ISDIR(status.st_mode):
         return "folder", 0

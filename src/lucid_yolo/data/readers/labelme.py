@@ -68,9 +68,9 @@ def _parse_shape(shape: Any, where: str) -> LabelledObject:
         return LabelledObject(where, name, nothing, reason, fault)
 
 
-def _bound(kind: str, points: Any) -> tuple[float, float, float, float]:
+def _bound(kind: Any, points: Any) -> tuple[float, float, float, float]:
     """Return the corners of a shape."""
-    if kind not in _MIN_POINTS:
+    if not isinstance(kind, str) or kind not in _MIN_POINTS:
         raise RowError("no box", f"found a shape of type {kind!r}, expected one of {list(_MIN_POINTS)}")
     try:
         xs, ys = zip(*((float(x), float(y)) for x, y in points), strict=True)
