@@ -1,3 +1,46 @@
 """NMS-free real-time detectors: train, evaluate, predict."""
 
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from lucid_yolo.predict.predictor import Predictor
+
 __version__ = "0.1.0.dev0"
+__all__ = ["__version__", "load"]
+
+
+def load(
+    path: str | Path,
+    device: str = "auto",
+    *,
+    conf: float = 0.25,
+    batch_size: int = 16,
+    max_det: int = 300,
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto",
+) -> Predictor:
+    """Load a checkpoint for prediction.
+
+    Args:
+        path: Checkpoint file, such as ``runs/detect/1/checkpoints/best.ckpt``.
+        device: ``auto`` (a GPU where there is one), ``cpu``, ``cuda``, ``cuda:1``, ...
+        conf: Least confidence of a detection, [0, 1].
+        batch_size: Most pictures per batch, at least 1.
+        max_det: Most detections per picture, [1, 300].
+        precision: Precision of the network; ``auto`` is bf16 on a GPU that has it, fp32 otherwise.
+
+    Returns:
+        A predictor; ``predict(source)`` yields one result per picture.
+
+    Raises:
+        FileNotFoundError: No such file.
+        ValueError: The file is no checkpoint of this package, or an argument is out of range.
+    """
+    # Imported late, so that importing the package stays quick.
+    from lucid_yolo.predict.predictor import BRANCH, Predictor
+    from lucid_yolo.runtime.detector import Detector
+
+    detector = Detector.from_checkpoint(path, device, precision, branches=(BRANCH,), is_fused=True)
+    return Predictor(detector, conf, batch_size, max_det)

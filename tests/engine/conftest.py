@@ -38,6 +38,7 @@ def fit(shapes_root: Path) -> Fit:
         *,
         module: dict[str, Any] | None = None,
         data: dict[str, Any] | None = None,
+        data_root: Path | None = None,
         every_n_updates: int | None = None,
         callbacks: tuple[Any, ...] = (),
         **trainer_flags: Any,
@@ -61,7 +62,9 @@ def fit(shapes_root: Path) -> Fit:
         }
         seed_everything(0, verbose=False)
         model = DetectorModule(**module_flags)
-        trainer.fit(model, datamodule=DetectorDataModule(str(shapes_root), **data_flags), ckpt_path=ckpt_path)
+        trainer.fit(
+            model, datamodule=DetectorDataModule(str(data_root or shapes_root), **data_flags), ckpt_path=ckpt_path
+        )
         return trainer, model
 
     return run

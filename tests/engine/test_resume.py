@@ -61,7 +61,9 @@ def kinds() -> dict[str, tuple[str, int]]:
 
 @pytest.mark.parametrize("kind", ["inside an epoch", "at the end of an epoch", "during validation"])
 @pytest.mark.parametrize("every_n_updates", [None, 2])
-def test_killed_and_resumed_equals_uninterrupted(fit: Any, tmp_path: Path, kinds: Any, kind: str, every_n_updates: int | None) -> None:
+def test_killed_and_resumed_equals_uninterrupted(
+    fit: Any, tmp_path: Path, kinds: Any, kind: str, every_n_updates: int | None
+) -> None:
     fit(tmp_path / "whole", every_n_updates=every_n_updates)
     hook, update = kinds[kind]
     with pytest.raises(Killed):
@@ -85,7 +87,9 @@ def test_accumulation_across_an_epoch_end_resumes(fit: Any, tmp_path: Path) -> N
     assert whole == checkpoint_bytes(tmp_path / "parts/checkpoints/last.ckpt")
 
 
-def test_torn_checkpoint_falls_back_to_the_one_before(fit: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_torn_checkpoint_falls_back_to_the_one_before(
+    fit: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     fit(tmp_path / "run", max_epochs=2)
     last = tmp_path / "run/checkpoints/last.ckpt"
     before = read_checkpoint(previous_path(last))["global_step"]

@@ -73,23 +73,11 @@ def _run(config: Namespace) -> int:
     if config.json is not None:
         report: dict[str, Any] = {key: config[key] for key in ("ckpt_path", "data_root", "split", "batch_size")}
         report |= {"device": str(detector.device), "precision": detector.precision, "model": detector.meta.to_dict()}
-        report |= {"label_rows": split.account.to_dict()["rows"], **make_report(evaluation)}
+        report |= {"label_rows": split.account.to_dict()["rows"], **evaluation.report()}
         _write_json(config.json, report, indent=2)
     if config.save_predictions is not None:
         _write_json(config.save_predictions, to_coco_rows(evaluation.detections["one_to_one"], split.class_map))
     return 0
-
-
-def make_report(evaluation: Evaluation) -> dict[str, Any]:
-    """Return the numbers of both heads and their difference, None where undefined.
-
-    Args:
-        evaluation: Metrics of both heads.
-    """
-    heads = evaluation.to_dict()
-    pairs = {name: (heads["one_to_one"][name], heads["one_to_many"][name]) for name in ROWS}
-    difference = {name: None if None in (a, b) else a - b for name, (a, b) in pairs.items()}
-    return {"metrics": heads, "one_to_one_minus_one_to_many": difference}
 
 
 def to_coco_rows(detections: Sequence[ImageDetections], class_map: ClassMap) -> list[dict[str, Any]]:

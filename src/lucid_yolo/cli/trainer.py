@@ -5,40 +5,78 @@ from __future__ import annotations
 import json
 import logging
 import os
+import sys
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
 from lucid_yolo.cli.errors import run_command
+from lucid_yolo.cli.evaluate import print_tables
 from lucid_yolo.data.dataset import read_class_map
 from lucid_yolo.engine.checkpoint import AtomicCheckpointIO, RunCheckpoint
-from lucid_yolo.engine.config import DEFAULT_RECIPE, next_run_dir, resolve_arguments, split_flags
+from lucid_yolo.engine.config import DEFAULT_RECIPE, MOVED_FLAGS, REFUSED_FLAGS, resolve_arguments, split_flags
 from lucid_yolo.engine.datamodule import DetectorDataModule
-from lucid_yolo.engine.metrics_writer import MetricsWriter, RunProgressBar
+from lucid_yolo.engine.metrics_writer import MetricsWriter, NonFiniteRunError, RunProgressBar
 from lucid_yolo.engine.module import DEFAULT_IMAGE_SIZE_PX, DEFAULT_TASK, DEFAULT_VARIANT, DetectorModule
+from lucid_yolo.engine.pictures import RunPictures, draw_evaluation
 from lucid_yolo.engine.recording import RecordingOwner
+from lucid_yolo.engine.run_files import RunFiles
 from lucid_yolo.engine.strategy import StepDDPStrategy
 from lucid_yolo.models.scales import Variant
 from lucid_yolo.runtime.checkpoint_file import ModelMeta, read_checkpoint, read_meta
+from lucid_yolo.runtime.run_folder import next_run_folder
 from lucid_yolo.structures import ClassMap
 
+COMMANDS = ("fit", "validate", "test")
+SPLITS = {"validate": "val", "test": "test"}
+SHARED_KEYS = ("trainer", "model", "data", "seed_everything")
 RUN_DIR_VARIABLE = "LUCID_YOLO_RUN_DIR"
 """Tells the ranks that a launcher starts which folder the first one chose."""
 
 
 class RunCLI(LightningCLI):
-    """Parses, fills in what the checkpoint knows, and builds the Trainer around a run folder."""
+    """Parses, fills in what the checkpoint knows, and builds the Trainer around a run folder.
+
+    Args:
+        arguments: Sub-command and flags.
+        saved: What the network in ``--ckpt_path`` is; None without one.
+        run_root: Where the numbered folder of this run goes, unless ``--run_dir`` names one.
+
+    Attributes:
+        run_dir: Run folder.
+    """
+
+    def __init__(self, arguments: Sequence[str], saved: ModelMeta | None, run_root: RunRoot) -> None:
+        self._saved, self._run_root = saved, run_root
+        super().__init__(
+            DetectorModule,
+            DetectorDataModule,
+            seed_everything_default=0,
+            save_config_callback=None,
+            parser_kwargs={name: {"exit_on_error": False} for name in COMMANDS} | {"exit_on_error": False},
+            args=list(arguments),
+            auto_configure_optimizers=False,
+            load_from_checkpoint_support=False,
+        )
 
     @staticmethod
     def subcommands() -> dict[str, set[str]]:
         """Return the Trainer methods that are commands, with arguments to leave out."""
         left_out = {"model", "train_dataloaders", "val_dataloaders", "dataloaders", "datamodule", "weights_only"}
-        return dict.fromkeys(("fit", "validate", "test"), left_out)
+        return dict.fromkeys(COMMANDS, left_out)
+
+    def add_core_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """Add the arguments of Trainer, model and data, without the Trainer's that are moved or refused."""
+        left_out: set[str | int] = {flag.partition(".")[2] for flag in (*MOVED_FLAGS, *REFUSED_FLAGS)}
+        parser.add_class_arguments(Trainer, "trainer", instantiate=False, sub_configs=True, skip=left_out)
+        parser.add_lightning_class_args(DetectorModule, "model")
+        parser.add_lightning_class_args(DetectorDataModule, "data")
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Add the run folder, the resume switch and the one seed."""
@@ -49,6 +87,10 @@ class RunCLI(LightningCLI):
         parser.link_arguments("seed_everything", "data.seed")
         parser.link_arguments("resume_override", "model.resume_override")
 
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        """Parse the arguments that are given, whatever the process was started with."""
+        self.config = parser.parse_args(args)
+
     def _parse_ckpt_path(self) -> None:
         """Settle what the network is: from the checkpoint, else from the arguments, the data set and the defaults.
 
@@ -56,9 +98,8 @@ class RunCLI(LightningCLI):
             ValueError: The command line or configuration asks for another network.
         """
         config = self.config[self.config.subcommand]
-        if config.ckpt_path:
-            meta = read_meta(read_checkpoint(config.ckpt_path))
-        else:
+        meta = self._saved
+        if meta is None:
             classes = read_class_map(config.data.data_root, config.data.source_format)
             variant: Variant = config.model.variant or DEFAULT_VARIANT
             meta = ModelMeta(
@@ -68,35 +109,73 @@ class RunCLI(LightningCLI):
                 config.model.image_size or DEFAULT_IMAGE_SIZE_PX,
             )
         fill_in(config.model, meta)
+        self.run_dir = Path(config.run_dir or self._run_root.choose())
+        os.environ[RUN_DIR_VARIABLE] = str(self.run_dir)
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """Build the Trainer with this package's callbacks, checkpoint files and strategy."""
-        config = self.config[self.config.subcommand]
-        run_dir = Path(config.run_dir)
-        trainer = {**self._get(self.config_init, "trainer", default={}), **kwargs}
-        trainer["default_root_dir"] = str(run_dir)
-        if trainer.get("strategy") == "ddp":
-            trainer["strategy"] = StepDDPStrategy()
-        if trainer.get("enable_model_summary") is None:
-            trainer["enable_model_summary"] = False
-        trainer["plugins"] = [*_as_list(trainer.get("plugins")), AtomicCheckpointIO()]
-        if trainer.get("logger") is None:
+        flags = {**self._get(self.config_init, "trainer", default={}), **kwargs}
+        flags["default_root_dir"] = str(self.run_dir)
+        if flags.get("enable_model_summary") is None:
+            flags["enable_model_summary"] = False
+        flags["plugins"] = [*_as_list(flags.get("plugins")), AtomicCheckpointIO()]
+        if flags.get("logger") is None:
             from lightning.pytorch.loggers import TensorBoardLogger
 
-            trainer["logger"] = TensorBoardLogger(run_dir, name="", version="tensorboard")
-        callbacks: list[Callback] = [RunProgressBar()] if trainer.get("enable_progress_bar") is not False else []
-        if self.config.subcommand == "fit":
-            callbacks += [RecordingOwner(), MetricsWriter(run_dir), RunCheckpoint(run_dir, config.checkpoint_every)]
-        trainer["callbacks"] = [*_as_list(trainer.get("callbacks")), *callbacks]
-        return Trainer(**trainer)
+            flags["logger"] = TensorBoardLogger(self.run_dir, name="", version="tensorboard")
+        flags["callbacks"] = [*_as_list(flags.get("callbacks")), *self._callbacks(flags)]
+        return build_trainer(flags)
 
-    def before_fit(self) -> None:
-        """Write the resolved configuration into the run folder."""
-        if self.trainer.is_global_zero:
-            self._dump_config()
-            run_dir = Path(self.config["fit"].run_dir)
-            run_dir.mkdir(parents=True, exist_ok=True)
-            (run_dir / "config.yaml").write_text(yaml.safe_dump(self.config_dump, sort_keys=False), encoding="utf-8")
+    def _callbacks(self, flags: Mapping[str, Any]) -> list[Callback]:
+        """Return the callbacks of this package."""
+        callbacks: list[Callback] = [RunProgressBar()] if flags.get("enable_progress_bar") is not False else []
+        if self.config.subcommand != "fit":
+            return callbacks
+        self._dump_config()
+        callbacks += [RecordingOwner(), RunFiles(self.run_dir, self.config_dump), MetricsWriter(self.run_dir)]
+        callbacks.append(RunPictures(self.run_dir))
+        if flags.get("enable_checkpointing") is not False:
+            callbacks.append(RunCheckpoint(self.run_dir, self.config["fit"].checkpoint_every))
+        return callbacks
+
+
+def build_trainer(flags: Mapping[str, Any]) -> Trainer:
+    """Build a Trainer whose strategy leaves the exchange between devices to the training step.
+
+    Args:
+        flags: Arguments of the Trainer.
+
+    Raises:
+        ValueError: Another strategy than ``auto`` or ``ddp``.
+    """
+    strategy = flags.get("strategy", "auto")
+    if strategy == "ddp":
+        return Trainer(**{**flags, "strategy": StepDDPStrategy()})
+    if isinstance(strategy, str) and strategy != "auto":
+        raise ValueError(f"--trainer.strategy: expected auto or ddp, found {strategy!r}")
+    trainer = Trainer(**flags)
+    if trainer.world_size > 1 and strategy == "auto":
+        return Trainer(**{**flags, "strategy": StepDDPStrategy()})
+    return trainer
+
+
+@dataclass(frozen=True)
+class RunRoot:
+    """Where the folder of a run comes from.
+
+    Attributes:
+        parent: Folder of numbered runs.
+        resumed: Folder of the run that is continued; None for a new one.
+    """
+
+    parent: Path
+    resumed: Path | None = None
+
+    def choose(self) -> Path:
+        """Return the folder: the one that the first rank chose, the resumed run's, or a new one, which is made."""
+        if inherited := os.environ.get(RUN_DIR_VARIABLE):
+            return Path(inherited)
+        return self.resumed or next_run_folder(self.parent)
 
 
 def _as_list(value: Any) -> list[Any]:
@@ -135,9 +214,13 @@ def run(arguments: Sequence[str]) -> int:
         arguments: Sub-command and flags.
 
     Returns:
-        Exit code.
+        Exit code: 0 done, 1 for a run that stopped because its updates were not finite.
     """
-    return run_command(lambda: _run(arguments))
+    try:
+        return run_command(lambda: _run(arguments))
+    except NonFiniteRunError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
 
 
 def _run(arguments: Sequence[str]) -> int:
@@ -146,37 +229,30 @@ def _run(arguments: Sequence[str]) -> int:
     warnings.filterwarnings("ignore", message=r".*LeafSpec.* is deprecated", module="lightning")
     command, flags = arguments[0], list(arguments[1:])
     given = dict(split_flags(flags))
-    ckpt_path, has_config = given.get("ckpt_path"), "config" in given
-    if command == "fit" and not has_config:
-        source = _run_config(ckpt_path) if ckpt_path else DEFAULT_RECIPE
-        flags = ["--config", source, *flags]
-    recipe = _recipe_name(given.get("config"), ckpt_path)
-    config, flags = resolve_arguments(flags)
-    config.pop("ckpt_path", None)
+    ckpt_path = given.get("ckpt_path")
+    saved = read_meta(read_checkpoint(ckpt_path)) if ckpt_path else None
+    if command == "fit" and "config" not in given:
+        flags = ["--config", _run_config(ckpt_path) if ckpt_path else DEFAULT_RECIPE, *flags]
+    config, flags = resolve_arguments(flags, saved.variant if saved else None)
     if command != "fit":
-        config = {key: value for key, value in config.items() if key in ("trainer", "model", "data", "seed_everything")}
-    config["run_dir"] = given.get("run_dir") or _choose_run_dir(command, recipe, ckpt_path)
-    os.environ[RUN_DIR_VARIABLE] = config["run_dir"]
+        config = {key: config[key] for key in SHARED_KEYS if key in config}
+    config.pop("ckpt_path", None)
+    run_root = _run_root(command, given.get("config"), ckpt_path)
     try:
-        _run_cli(command, config, flags)
+        cli = RunCLI([command, "--config", json.dumps(config), *flags], saved, run_root)
     finally:
-        del os.environ[RUN_DIR_VARIABLE]
+        _leave_run_dir()
+    if command != "fit" and cli.trainer.is_global_zero:
+        _report(cli, command)
     return 0
 
 
-def _run_cli(command: str, config: Mapping[str, Any], flags: Sequence[str]) -> None:
-    cli = RunCLI(
-        DetectorModule,
-        DetectorDataModule,
-        seed_everything_default=0,
-        save_config_callback=None,
-        parser_kwargs={"parser_mode": "yaml"},
-        args=[command, "--config", json.dumps(config), *flags],
-    )
-    if command != "fit":
-        _report(cli, Path(config["run_dir"]))
-    else:
-        cli.datamodule.write_accounts(Path(config["run_dir"]))
+def _leave_run_dir() -> None:
+    """Forget the folder of the run; take it away again if the run ended before anything was written."""
+    run_dir = os.environ.pop(RUN_DIR_VARIABLE, None)
+    if run_dir is not None:
+        with suppress(OSError):
+            Path(run_dir).rmdir()
 
 
 def _run_config(ckpt_path: str) -> str:
@@ -186,27 +262,25 @@ def _run_config(ckpt_path: str) -> str:
     return str(path)
 
 
-def _recipe_name(config: str | None, ckpt_path: str | None) -> str:
-    if config is None:
-        return Path(ckpt_path).parent.parent.parent.name if ckpt_path else DEFAULT_RECIPE
-    return Path(config).stem
+def _run_root(command: str, config: str | None, ckpt_path: str | None) -> RunRoot:
+    """Return ``runs/<recipe>`` for a fit, the checkpoint's own folder for a resumed one, else ``runs/<command>``."""
+    if command != "fit":
+        return RunRoot(Path("runs", command))
+    recipe = DEFAULT_RECIPE if config is None else Path(config).stem
+    return RunRoot(Path("runs", recipe), Path(ckpt_path).parent.parent if ckpt_path else None)
 
 
-def _choose_run_dir(command: str, recipe: str, ckpt_path: str | None) -> str:
-    """Return the folder of this run: the checkpoint's own for a resumed fit, else the next free number."""
-    if inherited := os.environ.get(RUN_DIR_VARIABLE):
-        return inherited
-    if command == "fit" and ckpt_path:
-        return str(Path(ckpt_path).parent.parent)
-    return str(next_run_dir(Path("runs") / (recipe if command == "fit" else command)))
-
-
-def _report(cli: RunCLI, run_dir: Path) -> None:
-    """Write the metrics of a validation or test into its run folder."""
-    evaluation = cli.model.evaluation
-    if evaluation is None or not cli.trainer.is_global_zero:
+def _report(cli: RunCLI, command: str) -> None:
+    """Print and write the metrics of a validation or test, with pictures, into its run folder."""
+    evaluation, meta = cli.model.evaluation, cli.model.meta
+    if evaluation is None:
         return
-    run_dir.mkdir(parents=True, exist_ok=True)
-    report: Mapping[str, Any] = evaluation.to_dict()
-    (run_dir / "report.json").write_text(json.dumps(report, indent=1, ensure_ascii=False), encoding="utf-8")
-    logging.getLogger(__name__).info("report: %s", run_dir / "report.json")
+    config, name = cli.config[command], SPLITS[command]
+    print_tables(evaluation, f"{config.ckpt_path or 'untrained network'} on {config.data.data_root}, {name}")
+    header = {"ckpt_path": config.ckpt_path, "data_root": config.data.data_root, "split": name}
+    content = {**header, "model": meta.to_dict(), **evaluation.report()}
+    cli.run_dir.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
+    (cli.run_dir / "report.json").write_text(text, encoding="utf-8")
+    draw_evaluation(evaluation, cli.datamodule.splits[name], meta.image_size_px, cli.run_dir, name)
+    print(f"report and pictures: {cli.run_dir}")

@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader, Dataset
 from lucid_yolo.data.augment.apply import apply_plan
 from lucid_yolo.data.collate import BatchWriter
 from lucid_yolo.data.host import usable_cores
-from lucid_yolo.data.plan import TrainPlanner, letterbox_plan
+from lucid_yolo.data.plan import BatchPlan, TrainPlanner, letterbox_plan
 from lucid_yolo.data.records import SharedRecords
 from lucid_yolo.data.sources import PreparedSource
 from lucid_yolo.structures import Batch, ImageRecord
@@ -159,16 +159,26 @@ class EvalLoader:
         self._pool.close()
 
 
+def make_batch(plan: BatchPlan, records: Sequence[ImageRecord], prepared: PreparedSource) -> Batch:
+    """Apply a plan: the one way to a training batch, in the loader and when a batch is drawn or replayed.
+
+    Args:
+        plan: One rank's batch.
+        records: Images of the split.
+        prepared: Their pixels, at the image size of the plan.
+    """
+    writer = BatchWriter(len(plan.samples), prepared.image_size_px, plan.capacity)
+    for slot, sample in enumerate(plan.samples):
+        writer.write(slot, apply_plan(sample, records, prepared, writer.images[slot]))
+    return writer.batch
+
+
 class _TrainBatches(Dataset[Batch]):
     def __init__(self, planner: TrainPlanner, records: Sequence[ImageRecord], prepared: PreparedSource) -> None:
         self._planner, self._records, self._prepared = planner, SharedRecords.of(records), prepared
 
     def __getitem__(self, batch_index: int) -> Batch:
-        plan = self._planner.plan(batch_index)
-        writer = BatchWriter(len(plan.samples), self._planner.image_size_px, plan.capacity)
-        for slot, sample in enumerate(plan.samples):
-            writer.write(slot, apply_plan(sample, self._records, self._prepared, writer.images[slot]))
-        return writer.batch
+        return make_batch(self._planner.plan(batch_index), self._records, self._prepared)
 
 
 class _EvalBatches(Dataset[Batch]):

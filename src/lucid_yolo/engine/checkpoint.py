@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,10 +13,8 @@ from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.plugins.io import CheckpointIO
 from typing_extensions import override
 
-from lucid_yolo.engine.module import detector_module
+from lucid_yolo.engine.module import DetectorModule, detector_module
 from lucid_yolo.runtime.checkpoint_file import read_checkpoint, write_checkpoint
-
-_log = logging.getLogger(__name__)
 
 
 class AtomicCheckpointIO(CheckpointIO):
@@ -39,7 +37,7 @@ class AtomicCheckpointIO(CheckpointIO):
 
 
 class RunCheckpoint(Checkpoint):
-    """Keeps ``last.ckpt`` and, by the task's headline metric of the deployed path, ``best.ckpt``.
+    """Keeps ``last.ckpt`` and, by the headline metric of the deployed path, ``best.ckpt`` with its ``report.json``.
 
     Saves at the end of every epoch, after its validation; after a validation inside an epoch; and every so many
     updates if asked. A step that is followed by validation is saved after it.
@@ -53,7 +51,8 @@ class RunCheckpoint(Checkpoint):
     """
 
     def __init__(self, run_dir: str | Path, every_n_updates: int | None = None) -> None:
-        self.folder = Path(run_dir) / "checkpoints"
+        self.run_dir = Path(run_dir)
+        self.folder = self.run_dir / "checkpoints"
         self.every_n_updates = every_n_updates
         self.best_score = -math.inf
         self._saved_update = -1
@@ -111,6 +110,16 @@ class RunCheckpoint(Checkpoint):
         self._save(trainer, self.last_path)
         if is_best or not self.best_path.exists():
             self._save(trainer, self.best_path)
+            self._report(trainer, detector_module(module))
+
+    def _report(self, trainer: Trainer, module: DetectorModule) -> None:
+        """Write the numbers of the best checkpoint."""
+        if module.evaluation is None or not trainer.is_global_zero:
+            return
+        position = {"epoch": trainer.current_epoch, "step": trainer.global_step}
+        content = {"checkpoint": self.best_path.name, **position, "model": module.meta.to_dict()}
+        text = json.dumps(content | module.evaluation.report(), indent=1, ensure_ascii=False, allow_nan=False)
+        (self.run_dir / "report.json").write_text(text, encoding="utf-8")
 
     def _save(self, trainer: Trainer, path: Path) -> None:
         self._saved_update = trainer.global_step

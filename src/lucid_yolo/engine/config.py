@@ -29,10 +29,19 @@ PRECISIONS = {
     "fp16": "fp16",
     "auto": "auto",
 }
-REFUSED_FLAGS = {
-    "trainer.gradient_clip_algorithm": "clipping is by global norm; use model.clip_norm",
-    "trainer.sync_batchnorm": "statistics over several devices are not implemented",
+SHORT_FLAGS = {"-c": "config", "-h": "help"}
+REFUSED_FLAGS: dict[str, tuple[tuple[Any, ...], str]] = {
+    "trainer.gradient_clip_algorithm": ((None, "norm"), "clipping is by global norm; use model.clip_norm"),
+    "trainer.sync_batchnorm": ((None, False), "statistics over several devices are not implemented"),
+    "trainer.deterministic": ((None, True), "every run is deterministic"),
+    "trainer.benchmark": ((None, False), "choosing algorithms by timing would make runs differ"),
+    "trainer.use_distributed_sampler": ((None, True), "the plan of the data decides which rank sees which image"),
+    "trainer.reload_dataloaders_every_n_epochs": ((None, 0), "the loader lives as long as the run"),
+    "trainer.overfit_batches": ((None, 0), "use trainer.limit_train_batches"),
+    "trainer.barebones": ((None, False), "the run folder needs callbacks; see trainer.enable_progress_bar and logger"),
+    "trainer.default_root_dir": ((None,), "use run_dir"),
 }
+"""Trainer flags with the values that change nothing here, which are dropped, and why any other is an error."""
 
 
 def list_recipes() -> list[str]:
@@ -81,42 +90,70 @@ def resolve_variant(config: Mapping[str, Any], variant: str | None) -> dict[str,
 
 
 def move_config_keys(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Move Trainer keys that belong to the step to the model; see :data:`MOVED_FLAGS`."""
+    """Move Trainer keys that belong to the step to the model and drop those that may not be set.
+
+    Args:
+        config: May hold keys of :data:`MOVED_FLAGS` and :data:`REFUSED_FLAGS`.
+
+    Raises:
+        ValueError: A refused key changes something, or a moved one contradicts the model's own.
+    """
     moved = {section: dict(values) if isinstance(values, Mapping) else values for section, values in config.items()}
+    trainer = moved.get("trainer") or {}
+    for flag in REFUSED_FLAGS:
+        check_refused(flag, trainer.pop(flag.partition(".")[2], None))
     for source, target in MOVED_FLAGS.items():
-        (section, key), (to_section, to_key) = source.split("."), target.split(".")
-        value = moved.get(section, {}).pop(key, None) if isinstance(moved.get(section), dict) else None
-        if value is not None:
-            moved.setdefault(to_section, {})[to_key] = _moved_value(source, str(value))
+        value = trainer.pop(source.partition(".")[2], None)
+        if value is None:
+            continue
+        value, key = _moved_value(source, value), target.partition(".")[2]
+        model = moved["model"] = moved.get("model") or {}
+        if key in model and model[key] != value:
+            raise ValueError(f"configuration: {source} says {value}, {target} says {model[key]}; give one of them")
+        model[key] = value
     return moved
 
 
-def _moved_value(flag: str, value: str) -> str:
+def check_refused(flag: str, value: Any) -> None:
+    """Refuse a value that would change what a Trainer flag of :data:`REFUSED_FLAGS` stands for here.
+
+    Raises:
+        ValueError: The value changes something.
+    """
+    harmless, reason = REFUSED_FLAGS[flag]
+    if value not in harmless:
+        raise ValueError(f"--{flag} {value} is not available: {reason}")
+
+
+def _moved_value(flag: str, value: Any) -> Any:
     if flag != "trainer.precision":
         return value
-    if value not in PRECISIONS:
+    if str(value) not in PRECISIONS:
         raise ValueError(f"--{flag}: expected one of {', '.join(PRECISIONS)}, found {value!r}")
-    return PRECISIONS[value]
+    return PRECISIONS[str(value)]
 
 
 def split_flags(arguments: Sequence[str]) -> list[tuple[str, str | None]]:
-    """Return ``(flag, value)`` pairs of a command line in which every flag takes one value.
+    """Return ``(flag, value)`` pairs of a command line in which every flag takes at most one value.
 
-    A word that is no flag belongs to the flag before it.
+    Raises:
+        ValueError: A word belongs to no flag.
     """
     pairs: list[tuple[str, str | None]] = []
     for word in arguments:
-        if word.startswith("--"):
+        if word in SHORT_FLAGS:
+            pairs.append((SHORT_FLAGS[word], None))
+        elif word.startswith("--"):
             flag, has_value, value = word.partition("=")
             pairs.append((flag[2:], value if has_value else None))
         elif pairs and pairs[-1][1] is None:
             pairs[-1] = (pairs[-1][0], word)
         else:
-            pairs.append((word, None))
+            raise ValueError(f"expected a flag that begins with --, found {word!r}")
     return pairs
 
 
-def resolve_arguments(arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+def resolve_arguments(arguments: Sequence[str], variant: str | None = None) -> tuple[dict[str, Any], list[str]]:
     """Return (configuration, remaining command line): configurations first, flags over them.
 
     ``--config`` counts first wherever it stands, later ones over earlier ones. ``--variant`` writes
@@ -124,35 +161,24 @@ def resolve_arguments(arguments: Sequence[str]) -> tuple[dict[str, Any], list[st
 
     Args:
         arguments: Command line behind the sub-command.
+        variant: Scale of the checkpoint, where there is one; it chooses among the values of a recipe.
 
     Raises:
         ValueError: An unknown recipe or precision, or a refused flag.
     """
     config: dict[str, Any] = {}
     rest: list[str] = []
-    variant = None
     for flag, value in split_flags(arguments):
-        if flag in ("config", "c"):
+        if flag == "config":
             config = merge(config, load_config(value or ""))
             continue
         if flag in REFUSED_FLAGS:
-            raise ValueError(f"--{flag} is not available: {REFUSED_FLAGS[flag]}")
+            check_refused(flag, yaml.safe_load(value or "null"))
+            continue
         target = {"variant": "model.variant"}.get(flag, MOVED_FLAGS.get(flag, flag))
         if target == "model.variant":
             variant = value
         if flag in MOVED_FLAGS and value is not None:
             value = _moved_value(flag, value)
-        name = f"--{target}" if _is_flag(arguments, flag) else flag
-        rest.append(name if value is None else f"{name}={value}")
+        rest.append(f"--{target}" if value is None else f"--{target}={value}")
     return move_config_keys(resolve_variant(config, variant)), rest
-
-
-def _is_flag(arguments: Sequence[str], flag: str) -> bool:
-    return any(word == f"--{flag}" or word.startswith(f"--{flag}=") for word in arguments)
-
-
-def next_run_dir(parent: str | Path) -> Path:
-    """Return the first unused numbered folder under ``parent``."""
-    parent = Path(parent)
-    numbers = [int(entry.name) for entry in parent.glob("*") if entry.name.isdigit()]
-    return parent / str(max(numbers, default=0) + 1)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
-import logging
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -17,13 +15,11 @@ from lightning.pytorch.callbacks import TQDMProgressBar
 from torch import Tensor
 from typing_extensions import override
 
-from lucid_yolo.engine.datamodule import detector_data
+from lucid_yolo.engine.black_box import write_black_box
 from lucid_yolo.engine.module import DetectorModule, detector_module
 from lucid_yolo.graphs import RunCounts
 
 MAX_BAD_RUN = 10
-
-_log = logging.getLogger(__name__)
 
 
 class NonFiniteRunError(RuntimeError):
@@ -153,19 +149,9 @@ class MetricsWriter(Callback):
         Raises:
             NonFiniteRunError: Always.
         """
-        data = detector_data(trainer)
-        planner, records = data.planner(), data.splits["train"].records
-        first_batch = first_bad * module.accumulate
-        plans = [planner.plan(first_batch + i) for i in range(module.accumulate)]
-        sources = sorted({p.source_index for plan in plans for sample in plan.samples for p in sample.placements})
-        path = self.run_dir / "black_box.json"
-        content = {
-            "first_bad_update": first_bad,
-            "bad_updates_in_a_row": bad_run,
-            "plans": [plan.to_dict() for plan in plans],
-            "images": [records[i].path for i in sources],
-        }
-        path.write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8")
+        name = "black_box.json" if trainer.is_global_zero else f"black_box_rank{trainer.global_rank}.json"
+        path = self.run_dir / name
+        write_black_box(path, trainer, module, first_bad, bad_run)
         raise NonFiniteRunError(
             f"{bad_run} updates in a row were not finite, from update {first_bad} on; the weights are those before it, "
             f"the batch is described in {path}"

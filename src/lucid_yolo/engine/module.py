@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from lightning.pytorch import LightningModule
+from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import Tensor
 from typing_extensions import override
 
@@ -21,7 +22,7 @@ from lucid_yolo.engine.eligibility import speed_obstacles
 from lucid_yolo.engine.strategy import ProcessGroupCollective, StepDDPStrategy, gather_objects
 from lucid_yolo.models.head import BRANCHES
 from lucid_yolo.models.network import Network
-from lucid_yolo.models.scales import Variant
+from lucid_yolo.models.scales import STRIDES, Variant
 from lucid_yolo.optim.musgd import MuSGDConfig
 from lucid_yolo.optim.schedule import RunLength, ScheduleConfig, build_schedule
 from lucid_yolo.runtime.checkpoint_file import FORMAT, NETWORK_PREFIX, SECTION, ModelMeta, read_meta
@@ -76,6 +77,9 @@ class DetectorModule(LightningModule):
         seed: Seed of the initial weights.
         resume_override: Allow a resumed run to differ from the saved one in schedule, batch size or seed.
 
+    Raises:
+        ValueError: The image size is no multiple of 32.
+
     Attributes:
         state: Everything the training step changes; exists during fit.
         train_step: The training step; exists during fit.
@@ -102,6 +106,8 @@ class DetectorModule(LightningModule):
         resume_override: bool = False,
     ) -> None:
         super().__init__()
+        if image_size is not None and (image_size < 1 or image_size % STRIDES[-1]):
+            raise ValueError(f"image_size: expected a multiple of {STRIDES[-1]}, found {image_size}")
         self.automatic_optimization = False
         self.task_name, self.variant, self.image_size = task, variant, image_size
         self.class_map = ClassMap.from_dict(class_map) if class_map else None
@@ -166,7 +172,13 @@ class DetectorModule(LightningModule):
 
     @override
     def on_fit_start(self) -> None:
-        """Lay out the state on the device, build the step, restore a saved run."""
+        """Lay out the state on the device, build the step, restore a saved run.
+
+        Raises:
+            ValueError: The data set has other classes than the network, the strategy is another one, or the run that
+                is continued differs.
+        """
+        check_classes(self.meta.class_map, detector_data(self.trainer).class_map)
         choice = choose_speed(self.speed, speed_obstacles(self.trainer))
         self.speed_options = choice.options
         if choice.line:
@@ -268,6 +280,7 @@ class DetectorModule(LightningModule):
             self._restored = dict(checkpoint[SECTION])
         else:
             self.state = self._detector = None
+            checkpoint.pop("callbacks", None)  # they belong to the fit
             averaged = checkpoint[SECTION]["train_state"]["ema"]
             checkpoint["state_dict"] |= {NETWORK_PREFIX + name: value for name, value in averaged.items()}
 
@@ -301,12 +314,15 @@ class DetectorModule(LightningModule):
         return detector_data(self.trainer).run_length(self.accumulate)
 
     def _collective(self) -> ProcessGroupCollective | None:
-        if self.trainer.world_size == 1:
-            return None
-        if not isinstance(self.trainer.strategy, StepDDPStrategy):
-            found = type(self.trainer.strategy).__name__
-            raise ValueError(f"strategy: several devices need StepDDPStrategy (`ddp` in commands), found {found}")
-        return ProcessGroupCollective()
+        strategy = self.trainer.strategy
+        if isinstance(strategy, StepDDPStrategy):
+            return ProcessGroupCollective()
+        if not isinstance(strategy, SingleDeviceStrategy):
+            raise ValueError(
+                f"strategy: expected StepDDPStrategy (`ddp` in commands) or a single device, found "
+                f"{type(strategy).__name__}; the training step averages over devices itself"
+            )
+        return None
 
     def _run_identity(self) -> dict[str, Any]:
         """Return what a resumed run must share with the saved one."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +14,11 @@ from lucid_yolo.decode.nms import MIN_SCORE
 from lucid_yolo.decode.one_to_one import MAX_DETECTIONS
 from lucid_yolo.evaluate.coco import BoxMetrics, ImageDetections, evaluate_boxes
 from lucid_yolo.geometry.letterbox import letterbox
+from lucid_yolo.models.head import BRANCHES
 from lucid_yolo.runtime.detector import Detector
-from lucid_yolo.structures import Batch, ClassMap, Detections
+from lucid_yolo.structures import Batch, ClassMap, Detections, ImageRecord
+
+_log = logging.getLogger(__name__)
 
 PREFIXES = {"one_to_one": "val", "one_to_many": "val_o2m"}
 
@@ -40,8 +44,16 @@ class Evaluation:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values for a report, per class included."""
+        """Return plain values, per class included."""
         return {branch: metrics.to_dict() for branch, metrics in self.metrics.items()}
+
+    def report(self) -> dict[str, Any]:
+        """Return the numbers of both branches and their difference, None where undefined; valid JSON."""
+        branches = self.to_dict()
+        deployed, dense = (branches[branch] for branch in BRANCHES[::-1])
+        names = self.metrics[BRANCHES[0]].scalars()
+        difference = {n: None if None in (deployed[n], dense[n]) else deployed[n] - dense[n] for n in names}
+        return {"metrics": branches, "one_to_one_minus_one_to_many": difference}
 
 
 class SplitEvaluator:
@@ -82,12 +94,25 @@ class SplitEvaluator:
                 rows.append(ImageDetections(record.image_id, boxes_src, score[slot, kept], label[slot, kept]))
 
     def compute(self) -> Evaluation:
-        """Score everything collected so far."""
-        metrics = {
-            branch: evaluate_boxes(self.split.records, rows, self.split.class_map, MAX_DETECTIONS)
-            for branch, rows in self.detections.items()
-        }
+        """Score everything collected so far; images that were not run do not count, and a warning says so."""
+        metrics = {}
+        for branch, rows in self.detections.items():
+            records = seen_records(self.split, rows)
+            if len(records) < len(self.split.records):
+                _log.warning("%s: scored on %d of %d images", branch, len(records), len(self.split.records))
+            metrics[branch] = evaluate_boxes(records, rows, self.split.class_map, MAX_DETECTIONS)
         return Evaluation(metrics, dict(self.detections))
+
+
+def seen_records(split: DataSplit, detections: Sequence[ImageDetections]) -> list[ImageRecord]:
+    """Return the images of a split that have a row of detections, be it empty, in the split's order.
+
+    Args:
+        split: The split.
+        detections: One row per image that was run.
+    """
+    seen = {row.image_id for row in detections}
+    return [record for record in split.records if record.image_id in seen]
 
 
 def check_classes(expected: ClassMap, found: ClassMap) -> None:
@@ -98,7 +123,7 @@ def check_classes(expected: ClassMap, found: ClassMap) -> None:
     """
     if expected.names != found.names:
         raise ValueError(
-            f"class names differ: the checkpoint has {list(expected.names)}, the data set has {list(found.names)}"
+            f"class names differ: the network has {list(expected.names)}, the data set has {list(found.names)}"
         )
 
 

@@ -24,8 +24,9 @@ def draw_batch(
     boxes_xyxy_px: Sequence[NDArray[Any]],
     labels: Sequence[NDArray[Any]],
     names: ClassNames,
-    scores: Sequence[NDArray[Any]] | None = None,
+    scores: Sequence[NDArray[Any] | None] | None = None,
     *,
+    num_columns: int | None = None,
     max_images: int = 16,
     max_side_px: int = 1920,
 ) -> NDArray[np.uint8]:
@@ -36,7 +37,8 @@ def draw_batch(
         boxes_xyxy_px: Per image ``[n, 4]`` corners in network-input pixels.
         labels: Per image ``[n]`` class indices.
         names: Class names by index.
-        scores: Per image ``[n]``, written when given.
+        scores: Per image ``[n]``, written when given; None for an image without.
+        num_columns: Images per row; None for a picture that is about square.
         max_images: Images shown.
         max_side_px: The picture's longest side; images shrink to fit and never grow.
 
@@ -50,7 +52,8 @@ def draw_batch(
             f"found {len(images)}, {len(boxes_xyxy_px)}, {len(labels)} and {max_images}"
         )
     height, width = images.shape[2:]
-    columns, rows = _grid(num, height, width)
+    columns = num_columns or _square_columns(num, height, width)
+    rows = math.ceil(num / columns)
     scale = min(1.0, (max_side_px - (columns + 1) * GAP_PX) / (columns * width))
     scale = min(scale, (max_side_px - (rows + 1) * GAP_PX) / (rows * height))
     tile_width, tile_height = max(1, int(width * scale)), max(1, int(height * scale))
@@ -81,7 +84,6 @@ def draw_training_batch(batch: Batch, names: ClassNames, max_images: int = 16) -
     return draw_batch(batch.images[is_real], boxes, labels, names, max_images=max_images)
 
 
-def _grid(num: int, height: int, width: int) -> tuple[int, int]:
-    """Return (columns, rows) that make the picture about square."""
-    columns = min(num, math.ceil(math.sqrt(num * height / width)))
-    return columns, math.ceil(num / columns)
+def _square_columns(num: int, height: int, width: int) -> int:
+    """Return how many images in a row make the picture about square."""
+    return min(num, math.ceil(math.sqrt(num * height / width)))
