@@ -59,7 +59,7 @@ class MatrixBatch:
     columns: int
 
 
-def plan_batches(shapes: Sequence[tuple[int, int]], max_batches: int = 6) -> list[MatrixBatch]:
+def plan_batches(shapes: Sequence[tuple[int, int]], max_batches: int = 4) -> list[MatrixBatch]:
     """Group matrices into at most ``max_batches`` padded batches with the least arithmetic.
 
     Args:
