@@ -11,9 +11,11 @@ from typing import Any
 from lightning.pytorch import LightningDataModule, Trainer
 from typing_extensions import override
 
+from lucid_yolo.data.cache import CacheKind
 from lucid_yolo.data.dataset import DataSplit, SourceFormat, open_split, read_class_map
-from lucid_yolo.data.loader import EvalLoader, TrainLoader
+from lucid_yolo.data.loader import EvalLoader, TrainLoader, default_num_workers
 from lucid_yolo.data.plan import AugmentPolicy, TrainPlanner
+from lucid_yolo.data.sampling import Sampling
 from lucid_yolo.data.sources import PreparedSource
 from lucid_yolo.optim.schedule import RunLength
 from lucid_yolo.structures import ClassMap
@@ -28,8 +30,11 @@ class DetectorDataModule(LightningDataModule):
         data_root: Folder or data YAML; formats and classes are found by looking.
         batch_size: Training images per device and batch.
         eval_batch_size: Evaluation images per device and batch; None for ``batch_size``.
-        num_workers: Loader processes per device; None for one per core.
+        num_workers: Loader processes per device; None for one per core, shared among the devices of a machine, and for
+            one in all on a CPU, whose cores the training step needs.
         augment: How training images are varied.
+        cache: Keep all images in memory (``ram``) or on ``disk``, once per machine; no pixel changes.
+        sampling: Which images an epoch shows; see :class:`~lucid_yolo.data.plan.TrainPlanner`.
         source_format: Label format, where looking is not wanted.
         max_dropped_fraction: Training is refused when a larger share of its label rows had to be dropped.
         seed: Seed of shuffling and augmentation.
@@ -46,6 +51,8 @@ class DetectorDataModule(LightningDataModule):
         eval_batch_size: int | None = None,
         num_workers: int | None = None,
         augment: AugmentPolicy | None = None,
+        cache: CacheKind = "none",
+        sampling: Sampling = "uniform",
         source_format: SourceFormat = "auto",
         max_dropped_fraction: float = 0.01,
         seed: int = 0,
@@ -56,6 +63,7 @@ class DetectorDataModule(LightningDataModule):
         self.eval_batch_size = eval_batch_size or batch_size
         self.num_workers = num_workers
         self.augment = augment or AugmentPolicy()
+        self.cache, self.sampling = cache, sampling
         self.source_format = source_format
         self.max_dropped_fraction = max_dropped_fraction
         self.seed = seed
@@ -113,8 +121,8 @@ class DetectorDataModule(LightningDataModule):
             self._train_loader = TrainLoader(
                 self.planner(),
                 split.records,
-                PreparedSource(split.records, size),
-                num_workers=self.num_workers,
+                PreparedSource(split.records, size, cache=self.cache),
+                num_workers=self._num_workers(),
                 pin_memory=_is_on_cuda(trainer),
                 position=self._position,
             )
@@ -135,6 +143,7 @@ class DetectorDataModule(LightningDataModule):
             math.ceil(run.batches_per_epoch * run.num_epochs / batches),
             world_size=trainer.world_size,
             rank=trainer.global_rank,
+            sampling=self.sampling,
         )
 
     def val_dataloader(self) -> EvalLoader | list[Any]:
@@ -186,13 +195,19 @@ class DetectorDataModule(LightningDataModule):
             records,
             PreparedSource(records, self._image_size_px()),
             self.eval_batch_size,
-            num_workers=self.num_workers,
+            num_workers=self._num_workers(),
             pin_memory=_is_on_cuda(trainer),
             world_size=trainer.world_size,
             rank=trainer.global_rank,
         )
         self._loaders.append(loader)
         return loader
+
+    def _num_workers(self) -> int:
+        if self.num_workers is not None:
+            return self.num_workers
+        trainer = self._attached_trainer()
+        return default_num_workers(trainer.num_devices) if _is_on_cuda(trainer) else 1
 
     def _attached_trainer(self) -> Trainer:
         if self.trainer is None:
