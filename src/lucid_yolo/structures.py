@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int, UInt8
+from jaxtyping import Bool, Float, Int, Shaped, UInt8
 from torch import Tensor
 
 CAPACITIES = (64, 256, 1024, 4096)
@@ -154,7 +154,7 @@ class Batch:
         target_fields: Which arrays ``packed`` holds, in order.
     """
 
-    images: UInt8[Tensor, "B 3 H W"]
+    images: Shaped[Tensor, "B 3 H W"]
     packed: UInt8[Tensor, " num_bytes"]
     capacity: int
     target_fields: tuple[TargetField, ...] = BOX_FIELDS

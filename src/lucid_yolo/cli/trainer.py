@@ -25,6 +25,7 @@ from lucid_yolo.engine.datamodule import DetectorDataModule
 from lucid_yolo.engine.metrics_writer import MetricsWriter, NonFiniteRunError, RunProgressBar
 from lucid_yolo.engine.module import DEFAULT_IMAGE_SIZE_PX, DEFAULT_TASK, DEFAULT_VARIANT, DetectorModule
 from lucid_yolo.engine.pictures import RunPictures, draw_evaluation
+from lucid_yolo.engine.recording import RecordingOwner
 from lucid_yolo.engine.run_files import RunFiles
 from lucid_yolo.engine.strategy import StepDDPStrategy
 from lucid_yolo.models.scales import Variant
@@ -133,7 +134,8 @@ class RunCLI(LightningCLI):
         if self.config.subcommand != "fit":
             return callbacks
         self._dump_config()
-        callbacks += [RunFiles(self.run_dir, self.config_dump), MetricsWriter(self.run_dir), RunPictures(self.run_dir)]
+        callbacks += [RecordingOwner(), RunFiles(self.run_dir, self.config_dump), MetricsWriter(self.run_dir)]
+        callbacks.append(RunPictures(self.run_dir))
         if flags.get("enable_checkpointing") is not False:
             callbacks.append(RunCheckpoint(self.run_dir, self.config["fit"].checkpoint_every))
         return callbacks

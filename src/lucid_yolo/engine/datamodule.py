@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ from lucid_yolo.data.cache import CacheKind
 from lucid_yolo.data.dataset import DataSplit, SourceFormat, open_split, read_class_map
 from lucid_yolo.data.loader import EvalLoader, TrainLoader, default_num_workers
 from lucid_yolo.data.plan import AugmentPolicy, TrainPlanner
+from lucid_yolo.data.records import SharedRecords
 from lucid_yolo.data.sampling import Sampling
 from lucid_yolo.data.sources import PreparedSource
 from lucid_yolo.optim.schedule import RunLength
-from lucid_yolo.structures import ClassMap
+from lucid_yolo.structures import ClassMap, ImageRecord
 
 _log = logging.getLogger(__name__)
 
@@ -30,11 +32,11 @@ class DetectorDataModule(LightningDataModule):
         data_root: Folder or data YAML; formats and classes are found by looking.
         batch_size: Training images per device and batch.
         eval_batch_size: Evaluation images per device and batch; None for ``batch_size``.
-        num_workers: Loader processes per device; None for one per core, shared among the devices of a machine, and for
-            one in all on a CPU, whose cores the training step needs.
+        num_workers: Loader processes per device; None for one per core with a GPU, one in all without.
         augment: How training images are varied.
-        cache: Keep all images in memory (``ram``) or on ``disk``, once per machine; no pixel changes.
-        sampling: Which images an epoch shows; see :class:`~lucid_yolo.data.plan.TrainPlanner`.
+        sampling: How often images are drawn: ``uniform``, ``balanced`` over classes, or by ``repeat_factor``.
+        cache_train_images: Keep the images of a fit as uint8, one copy per machine: ``none``, ``ram`` or ``disk``.
+        cache_prepared_train_images: Keep them after the resize to the network's size; alone it means ``ram``.
         source_format: Label format, where looking is not wanted.
         max_dropped_fraction: Training is refused when a larger share of its label rows had to be dropped.
         seed: Seed of shuffling and augmentation.
@@ -51,8 +53,9 @@ class DetectorDataModule(LightningDataModule):
         eval_batch_size: int | None = None,
         num_workers: int | None = None,
         augment: AugmentPolicy | None = None,
-        cache: CacheKind = "none",
         sampling: Sampling = "uniform",
+        cache_train_images: CacheKind = "none",
+        cache_prepared_train_images: bool = False,
         source_format: SourceFormat = "auto",
         max_dropped_fraction: float = 0.01,
         seed: int = 0,
@@ -63,14 +66,16 @@ class DetectorDataModule(LightningDataModule):
         self.eval_batch_size = eval_batch_size or batch_size
         self.num_workers = num_workers
         self.augment = augment or AugmentPolicy()
-        self.cache, self.sampling = cache, sampling
+        self.sampling = sampling
+        self.cache_train_images = cache_train_images
+        self.cache_prepared_train_images = cache_prepared_train_images
         self.source_format = source_format
         self.max_dropped_fraction = max_dropped_fraction
         self.seed = seed
         self.image_size_px: int | None = None
         self.splits: dict[str, DataSplit] = {}
         self._train_loader: TrainLoader | None = None
-        self._loaders: list[TrainLoader | EvalLoader] = []
+        self._open_resources: list[TrainLoader | EvalLoader | PreparedSource] = []
         self._position = 0
 
     @property
@@ -117,16 +122,16 @@ class DetectorDataModule(LightningDataModule):
     def train_dataloader(self) -> TrainLoader:
         """Return the training loader; it continues from the data position."""
         if self._train_loader is None:
-            trainer, split, size = self._attached_trainer(), self.splits["train"], self._image_size_px()
+            trainer, records = self._attached_trainer(), self._shared_records("train")
             self._train_loader = TrainLoader(
                 self.planner(),
-                split.records,
-                PreparedSource(split.records, size, cache=self.cache),
-                num_workers=self._num_workers(),
+                records,
+                self._prepared(records, is_cached=True),
+                num_workers=self._num_workers(trainer),
                 pin_memory=_is_on_cuda(trainer),
                 position=self._position,
             )
-            self._loaders.append(self._train_loader)
+            self._open_resources.append(self._train_loader)
         return self._train_loader
 
     def planner(self) -> TrainPlanner:
@@ -166,10 +171,10 @@ class DetectorDataModule(LightningDataModule):
 
     @override
     def teardown(self, stage: str) -> None:
-        """Stop the loaders' workers."""
-        for loader in self._loaders:
-            loader.close()
-        self._loaders.clear()
+        """Stop the loaders' workers, then give up the caches."""
+        for resource in reversed(self._open_resources):
+            resource.close()
+        self._open_resources.clear()
         if self._train_loader is not None:
             self._position, self._train_loader = self._train_loader.position, None
 
@@ -190,24 +195,39 @@ class DetectorDataModule(LightningDataModule):
         return split
 
     def _eval_loader(self, name: str) -> EvalLoader:
-        trainer, records = self._attached_trainer(), self.splits[name].records
+        trainer, records = self._attached_trainer(), self._shared_records(name)
         loader = EvalLoader(
             records,
-            PreparedSource(records, self._image_size_px()),
+            self._prepared(records, is_cached=trainer.state.fn == "fit"),
             self.eval_batch_size,
-            num_workers=self._num_workers(),
+            num_workers=self._num_workers(trainer),
             pin_memory=_is_on_cuda(trainer),
             world_size=trainer.world_size,
             rank=trainer.global_rank,
         )
-        self._loaders.append(loader)
+        self._open_resources.append(loader)
         return loader
 
-    def _num_workers(self) -> int:
+    def _shared_records(self, name: str) -> SharedRecords:
+        """Return a split's records in memory that worker processes share."""
+        return SharedRecords.of(self.splits[name].records)
+
+    def _prepared(self, records: Sequence[ImageRecord], is_cached: bool) -> PreparedSource:
+        prepared = PreparedSource(
+            records,
+            self._image_size_px(),
+            cache=self.cache_train_images if is_cached else "none",
+            is_cache_prepared=self.cache_prepared_train_images and is_cached,
+        )
+        self._open_resources.append(prepared)
+        return prepared
+
+    def _num_workers(self, trainer: Trainer) -> int:
         if self.num_workers is not None:
             return self.num_workers
-        trainer = self._attached_trainer()
-        return default_num_workers(trainer.num_devices) if _is_on_cuda(trainer) else 1
+        if not _is_on_cuda(trainer):
+            return 1  # the training step needs the cores
+        return default_num_workers(max(trainer.world_size // trainer.num_nodes, 1))
 
     def _attached_trainer(self) -> Trainer:
         if self.trainer is None:

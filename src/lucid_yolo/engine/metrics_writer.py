@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from typing_extensions import override
 
 from lucid_yolo.engine.black_box import write_black_box
 from lucid_yolo.engine.module import DetectorModule, detector_module
+from lucid_yolo.graphs import RunCounts
+from lucid_yolo.runtime.step import TrainStep
 
 MAX_BAD_RUN = 10
 
@@ -62,6 +65,17 @@ class MetricsFile:
             writer.writerows(self.rows)
 
 
+@dataclass(frozen=True)
+class _Fetch:
+    """Numbers on their way to the host."""
+
+    step: int
+    epoch: int
+    counts: dict[str, int]
+    values: Tensor
+    event: torch.cuda.Event | None
+
+
 class MetricsWriter(Callback):
     """Fetches the step's values every ``log_every_n_steps`` updates and writes them with the next fetch.
 
@@ -77,12 +91,16 @@ class MetricsWriter(Callback):
     def __init__(self, run_dir: str | Path) -> None:
         self.run_dir = Path(run_dir)
         self.latest: dict[str, float] = {}
+        self._counts = RunCounts()
+        self._carried: dict[str, int] = {}
+        self._step: TrainStep | None = None
         self._file: MetricsFile | None = None
-        self._pending: tuple[int, int, Tensor, torch.cuda.Event | None] | None = None
+        self._pending: _Fetch | None = None
 
     @override
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Open the file; a resumed run drops the rows it is about to repeat."""
+        self._step, self._counts = detector_module(pl_module).train_step, RunCounts()
         if trainer.is_global_zero:
             self._file = MetricsFile(self.run_dir / "metrics.csv")
             self._file.truncate(trainer.global_step if trainer.global_step else -1)
@@ -95,7 +113,7 @@ class MetricsWriter(Callback):
         module, every = detector_module(pl_module), trainer.log_every_n_steps  # type: ignore[attr-defined]
         if module.is_between_updates and trainer.global_step % every == 0:
             self._flush(trainer, module)
-            self._pending = (trainer.global_step, trainer.current_epoch, *_fetch(module))
+            self._pending = _Fetch(trainer.global_step, trainer.current_epoch, self._take_counts(), *_fetch(module))
 
     @override
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -110,6 +128,28 @@ class MetricsWriter(Callback):
             self._write(trainer, trainer.global_step, trainer.current_epoch, scalars)
 
     @override
+    def state_dict(self) -> dict[str, Any]:
+        """Return how the steps ran that no row has told of yet."""
+        return self._new_counts()
+
+    @override
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Tell of a saved run's steps in the next row."""
+        self._carried = {name: int(count) for name, count in state_dict.items()}
+
+    def _new_counts(self) -> dict[str, int]:
+        """Return how the steps since the last row ran."""
+        now = asdict(self._step.counts) if self._step is not None else asdict(RunCounts())
+        before = asdict(self._counts)
+        return {f"steps/{key}": now[key] - before[key] + self._carried.get(f"steps/{key}", 0) for key in now}
+
+    def _take_counts(self) -> dict[str, int]:
+        assert self._step is not None
+        counts = self._new_counts()
+        self._counts, self._carried = replace(self._step.counts), {}
+        return counts
+
+    @override
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Write what is pending, so that every epoch's rows are complete."""
         self._flush(trainer, detector_module(pl_module))
@@ -117,18 +157,17 @@ class MetricsWriter(Callback):
     def _flush(self, trainer: Trainer, module: DetectorModule) -> None:
         if self._pending is None:
             return
-        step, epoch, values, event = self._pending
-        self._pending = None
-        if event is not None:
-            event.synchronize()
-        numbers = values.tolist()
+        fetched, self._pending = self._pending, None
+        if fetched.event is not None:
+            fetched.event.synchronize()
+        numbers = fetched.values.tolist()
         assert module.train_step is not None
         names = module.train_step.metric_names
         row = {f"train/{name}": value for name, value in zip(names, numbers, strict=False)}
         lr, num_skipped, bad_run, first_bad = numbers[len(names) :]
-        row |= {"lr": lr, "num_skipped": num_skipped}
+        row |= {"lr": lr, "num_skipped": num_skipped, **fetched.counts}
         self.latest["loss"] = row["train/loss"]
-        self._write(trainer, step, epoch, row)
+        self._write(trainer, fetched.step, fetched.epoch, row)
         if bad_run >= MAX_BAD_RUN:
             self._stop(trainer, module, int(bad_run), int(first_bad))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -17,6 +18,7 @@ from typing_extensions import override
 
 from lucid_yolo.assign.task_aligned import AssignConfig
 from lucid_yolo.engine.datamodule import detector_data
+from lucid_yolo.engine.eligibility import speed_obstacles
 from lucid_yolo.engine.strategy import ProcessGroupCollective, StepDDPStrategy, gather_objects
 from lucid_yolo.models.head import BRANCHES
 from lucid_yolo.models.network import Network
@@ -28,11 +30,14 @@ from lucid_yolo.runtime.detector import Detector
 from lucid_yolo.runtime.determinism import make_deterministic
 from lucid_yolo.runtime.evaluation import Evaluation, SplitEvaluator, check_classes
 from lucid_yolo.runtime.precision import PrecisionName, resolve_precision
+from lucid_yolo.runtime.speed import Speed, choose_speed
 from lucid_yolo.runtime.state import TrainState
 from lucid_yolo.runtime.step import StepConfig, TrainStep
 from lucid_yolo.structures import Batch, ClassMap
 from lucid_yolo.tasks.detect import LossGains
 from lucid_yolo.tasks.task import Task
+
+_log = logging.getLogger(__name__)
 
 DEFAULT_TASK = "detect"
 DEFAULT_VARIANT: Variant = "n"
@@ -68,6 +73,7 @@ class DetectorModule(LightningModule):
         schedule: Learning rate, momentum, branch weight and averaging over the run.
         loss: Weights of the loss terms.
         assign: Constants of the assignment.
+        speed: What to accelerate.
         seed: Seed of the initial weights.
         resume_override: Allow a resumed run to differ from the saved one in schedule, batch size or seed.
 
@@ -77,6 +83,7 @@ class DetectorModule(LightningModule):
     Attributes:
         state: Everything the training step changes; exists during fit.
         train_step: The training step; exists during fit.
+        speed_options: Names of the options of ``Speed`` that are used in this fit.
         last_metrics: Values of the last step, on the device.
         evaluation: Result of the last evaluation.
     """
@@ -94,6 +101,7 @@ class DetectorModule(LightningModule):
         schedule: ScheduleConfig | None = None,
         loss: LossGains | None = None,
         assign: AssignConfig | None = None,
+        speed: Speed | None = None,
         seed: int = 0,
         resume_override: bool = False,
     ) -> None:
@@ -107,7 +115,9 @@ class DetectorModule(LightningModule):
         self.optimizer_config = optimizer or MuSGDConfig()
         self.schedule_config = schedule or ScheduleConfig()
         self.loss_gains, self.assign_config = loss or LossGains(), assign or AssignConfig()
+        self.speed = speed or Speed()
         self.seed, self.resume_override = seed, resume_override
+        self.speed_options: frozenset[str] = frozenset()
         self.network: Network | None = None
         self.state: TrainState | None = None
         self.train_step: TrainStep | None = None
@@ -137,7 +147,8 @@ class DetectorModule(LightningModule):
     @property
     def task(self) -> Task:
         """The task, with this module's constants."""
-        return self.meta.build_task(loss=self.loss_gains, assign=self.assign_config)
+        assignment = "kernel" if "fused_assignment" in self.speed_options else "reference"
+        return self.meta.build_task(loss=self.loss_gains, assign=self.assign_config, assignment=assignment)
 
     @override
     def configure_model(self) -> None:
@@ -168,6 +179,10 @@ class DetectorModule(LightningModule):
                 is continued differs.
         """
         check_classes(self.meta.class_map, detector_data(self.trainer).class_map)
+        choice = choose_speed(self.speed, speed_obstacles(self.trainer))
+        self.speed_options = choice.options
+        if choice.line:
+            _log.info(choice.line)
         self.state = TrainState(self._built())
         assert self.state.averaged_network is not None
         run = self._run_length()
@@ -184,6 +199,10 @@ class DetectorModule(LightningModule):
         if self._restored is not None:
             self._resume(self._restored)
             self._restored = None
+        self._detector = Detector(self.state.averaged_network, self.task, meta, self.precision, BRANCHES)
+        if "capture_step" in self.speed_options:
+            self.train_step.record()
+            self._detector.record()
 
     def training_step(self, batch: Batch, batch_idx: int) -> None:
         """Run one micro-step; the last of an update goes through Lightning's optimiser, which counts it."""
@@ -201,8 +220,9 @@ class DetectorModule(LightningModule):
     @override
     def on_validation_start(self) -> None:
         """Point the detector at the averaged network of a fit, or at the one loaded from a checkpoint."""
-        network = self.state.averaged_network if self.state is not None else self._built()
-        self._detector = Detector(network, self.task, self.meta, self.precision, BRANCHES)
+        if self._detector is None:
+            network = self.state.averaged_network if self.state is not None else self._built()
+            self._detector = Detector(network, self.task, self.meta, self.precision, BRANCHES)
         name = "test" if self.trainer.testing else "val"
         split = detector_data(self.trainer).splits[name]
         check_classes(self.meta.class_map, split.class_map)
@@ -259,15 +279,27 @@ class DetectorModule(LightningModule):
         if self._trainer is not None and self.trainer.training:
             self._restored = dict(checkpoint[SECTION])
         else:
-            self.state = None
+            self.state = self._detector = None
             checkpoint.pop("callbacks", None)  # they belong to the fit
             averaged = checkpoint[SECTION]["train_state"]["ema"]
             checkpoint["state_dict"] |= {NETWORK_PREFIX + name: value for name, value in averaged.items()}
 
     @override
     def teardown(self, stage: str) -> None:
-        """Drop what belongs to one evaluation."""
+        """Drop what belongs to one run."""
+        self.release()
+
+    def release(self) -> None:
+        """Free recordings and what belongs to one evaluation; the state stays."""
+        if self.train_step is not None:
+            self.train_step.release()
+        if self._detector is not None:
+            self._detector.release()
         self._detector = self._evaluator = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        self.release()
+        return {**self.__dict__, "state": None, "train_step": None}
 
     def _built(self) -> Network:
         if self.network is None:

@@ -20,8 +20,11 @@ EPS = 1e-7
 def newton_schulz(matrices: Float[Tensor, "n r c"]) -> Float[Tensor, "n r c"]:
     """Push the singular values of every matrix towards 1.
 
-    ``X <- aX + (bA + cA^2) X`` with ``A = X X^T``, from ``X = G / (|G| + 1e-7)``. Rows and columns of zeros stay zero,
-    so matrices of different size may share a batch; a zero matrix gives exactly zero.
+    ``X <- P X`` with ``P = aI + bA + cA^2``, ``A = X X^T``, from ``X = G / (|G| + 1e-7)``. Rows and columns of zeros
+    stay zero, so matrices of different size may share a batch; a zero matrix gives exactly zero.
+
+    The iteration runs on the small side alone: ``A <- P A P`` and ``Q <- P Q``, and the long side is met twice, in the
+    first ``A`` and in ``Q X``. In float32 the result is within 1e-3 of the plain iteration in float64.
 
     Args:
         matrices: Batch with ``r <= c``.
@@ -29,11 +32,16 @@ def newton_schulz(matrices: Float[Tensor, "n r c"]) -> Float[Tensor, "n r c"]:
     a, b, c = COEFFICIENTS
     norm = matrices.square().sum((1, 2), keepdim=True).sqrt()
     x = matrices / (norm + EPS)
-    for _ in range(STEPS):
-        gram = torch.bmm(x, x.transpose(1, 2))
+    gram = torch.bmm(x, x.transpose(1, 2))
+    product: Tensor | None = None
+    for step in range(STEPS):
         poly = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
-        x = torch.baddbmm(x, poly, x, beta=a)
-    return x
+        poly.diagonal(dim1=1, dim2=2).add_(a)
+        product = poly if product is None else torch.bmm(poly, product)
+        if step + 1 < STEPS:
+            gram = torch.bmm(torch.bmm(poly, gram), poly)
+    assert product is not None
+    return torch.bmm(product, x)
 
 
 @dataclass(frozen=True)
@@ -51,7 +59,7 @@ class MatrixBatch:
     columns: int
 
 
-def plan_batches(shapes: Sequence[tuple[int, int]], max_batches: int = 6) -> list[MatrixBatch]:
+def plan_batches(shapes: Sequence[tuple[int, int]], max_batches: int = 4) -> list[MatrixBatch]:
     """Group matrices into at most ``max_batches`` padded batches with the least arithmetic.
 
     Args:

@@ -10,6 +10,7 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from lucid_yolo.geometry.points import make_anchor_points
+from lucid_yolo.graphs import EagerRunner, ReplayRunner, Runner
 from lucid_yolo.models.head import BRANCHES
 from lucid_yolo.models.network import Network, fuse
 from lucid_yolo.models.scales import STRIDES
@@ -35,7 +36,7 @@ def choose_device(name: str = "auto") -> torch.device:
 
 
 class Detector:
-    """Network, task and decoders for inference. Holds no state between calls, so threads may share it.
+    """Network, task and decoders for inference. Unless recorded it holds no state, so threads may share it.
 
     Args:
         network: The network, on its device, in evaluation mode.
@@ -61,6 +62,7 @@ class Detector:
         self.precision = resolve_precision(precision, self.device)
         size = meta.image_size_px
         self.points = make_anchor_points((size, size), STRIDES, self.device)
+        self._runner: Runner = EagerRunner(self._forward)
 
     @classmethod
     def from_checkpoint(
@@ -92,10 +94,27 @@ class Detector:
     @torch.inference_mode()
     def predict(self, images: UInt8[Tensor, "B 3 H W"]) -> Prediction:
         """Return the raw output of every branch, stacked on the batch axis."""
-        images = images.to(self.device, non_blocking=True).float().mul(1 / 255)
+        return Prediction(*self._runner(None, images.to(self.device, non_blocking=True)))
+
+    def record(self) -> None:
+        """Record the forward pass at the first batch of each shape and replay it from then on.
+
+        The recording reads the network's parameters where they lie: values that change in place count.
+
+        Raises:
+            RecordingError: There is no CUDA device.
+        """
+        self._runner = ReplayRunner(self._forward, list, modules=dict(self.network.named_modules()))
+
+    def release(self) -> None:
+        """Free what recording holds; the forward pass runs eagerly again."""
+        self._runner.release()
+        self._runner = EagerRunner(self._forward)
+
+    def _forward(self, _key: object, images: Tensor) -> tuple[Tensor, Tensor]:
         with forward_context(self.precision, self.device):
-            prediction: Prediction = self.network(images, self.branches)
-        return prediction
+            prediction: Prediction = self.network(images.float().mul(1 / 255), self.branches)
+        return prediction.box_ltrb_cell, prediction.class_logit
 
     @torch.inference_mode()
     def detect(self, images: UInt8[Tensor, "B 3 H W"]) -> dict[str, Detections]:

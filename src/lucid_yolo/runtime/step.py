@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from lucid_yolo.geometry.points import make_anchor_points
+from lucid_yolo.graphs import EagerRunner, ReplayRunner, RunCounts, Runner
+from lucid_yolo.graphs.runner import Function
 from lucid_yolo.models.head import BRANCHES
 from lucid_yolo.models.scales import STRIDES
 from lucid_yolo.optim.clip import clip_by_norm
@@ -91,6 +93,8 @@ class TrainStep:
         self._grad_views = list(state.layout.views(self._micro_grads).values())
         terms = [f"{_SHORT[branch]}/{term}" for branch in BRANCHES for term in task.gains()]
         self.metric_names = ("loss", *terms, "grad_norm", "is_finite")
+        self._runners: dict[str, Runner] = {}
+        self.release()
 
     def run(self, batch: Batch) -> Float[Tensor, " metrics"]:
         """Run one micro-step and, when it is the last of an update, the update.
@@ -101,13 +105,73 @@ class TrainStep:
         Returns:
             The values named by ``metric_names``, of this micro-step; norm and validity are those of the last update.
         """
-        losses = self.micro_step(batch)
+        if self.config.accumulate == 1:
+            return self._runners["step"](self._key(batch), batch.images, batch.packed)[0]
+        losses = self._runners["micro_step"](self._key(batch), batch.images, batch.packed)[0]
         self.state.micro_index += 1
         if self.state.micro_index < self.config.accumulate:
             return torch.cat((losses, losses.new_zeros(1), (self.state.flag == 0).float()))
-        norm, is_finite = self.update()
         self.state.micro_index = 0
-        return torch.cat((losses, norm.view(1), is_finite.float()))
+        return torch.cat((losses, *self._runners["update"](None, self.state.update_index)))
+
+    def prepare(self, batch: Batch) -> None:
+        """Make the runners ready for batches of this shape and capacity; no state changes."""
+        for name, runner in self._runners.items():
+            if name == "update":
+                runner.prepare(None, self.state.update_index)
+            else:
+                runner.prepare(self._key(batch), batch.images, batch.packed)
+
+    def record(self) -> None:
+        """Record the step at the first batch of each shape and replay it from then on.
+
+        Raises:
+            RecordingError: There is no CUDA device.
+        """
+        self.release()
+        state, modules = self.state, dict(self.state.network.named_modules())
+        self._runners = {
+            name: ReplayRunner(
+                function, lambda: list(state.tensors().values()), modules=modules, cleanup=self._drop_gradients
+            )
+            for name, function in self._functions().items()
+        }
+
+    def release(self) -> None:
+        """Free what recording holds; the step runs eagerly again."""
+        for runner in self._runners.values():
+            runner.release()
+        self._runners = {name: EagerRunner(function) for name, function in self._functions().items()}
+
+    @property
+    def counts(self) -> RunCounts:
+        """Recordings, replays and eager runs of the step (of its micro-steps, with accumulation)."""
+        return next(iter(self._runners.values())).counts
+
+    def _functions(self) -> dict[str, Function]:
+        if self.config.accumulate == 1:
+            return {"step": self._step}
+        return {"micro_step": self._micro_step, "update": self._update}
+
+    def _key(self, batch: Batch) -> tuple[object, ...]:
+        """Return what a recording depends on beside its inputs' shapes."""
+        return batch.capacity, batch.target_fields, self.state.network.training
+
+    def _step(self, key: tuple[Any, ...], images: Tensor, packed: Tensor) -> tuple[Tensor]:
+        losses = self.micro_step(Batch(images, packed, key[0], key[1]))
+        norm, is_finite = self.update()
+        return (torch.cat((losses, norm.view(1), is_finite.float())),)
+
+    def _micro_step(self, key: tuple[Any, ...], images: Tensor, packed: Tensor) -> tuple[Tensor]:
+        return (self.micro_step(Batch(images, packed, key[0], key[1])),)
+
+    def _update(self, _key: object, _update_index: Tensor) -> tuple[Tensor, Tensor]:
+        norm, is_finite = self.update()
+        return norm.view(1), is_finite.float()
+
+    def _drop_gradients(self) -> None:
+        for parameter in self._parameters.values():
+            parameter.grad = None
 
     def micro_step(self, batch: Batch) -> Float[Tensor, " losses"]:
         """Forward, criterion, backward; add the gradient to the state.
@@ -121,8 +185,7 @@ class TrainStep:
             prediction: Prediction = state.network(images)
         loss, terms = self._loss(self.task.criterion(prediction, batch.targets, self.points))
 
-        for parameter in self._parameters.values():
-            parameter.grad = None
+        self._drop_gradients()
         scaled = loss * state.loss_scale.squeeze() if config.precision == "fp16" else loss
         scaled.backward()  # type: ignore[no-untyped-call]
         self._gather_gradients()

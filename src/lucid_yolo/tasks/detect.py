@@ -9,6 +9,7 @@ from typing import ClassVar
 from lucid_yolo.assign.task_aligned import AssignConfig, assign
 from lucid_yolo.decode.nms import decode_one_to_many
 from lucid_yolo.decode.one_to_one import decode_one_to_one
+from lucid_yolo.kernels.assignment import Implementation
 from lucid_yolo.losses.detection import DETECTION_TERMS, detection_loss_sums
 from lucid_yolo.models.head import BRANCHES, StemSpec, detection_stems
 from lucid_yolo.structures import AnchorPoints, Detections, LossTerms, Prediction, Targets
@@ -40,12 +41,14 @@ class DetectTask(Task):
         num_classes: Number of classes ``K``.
         loss: Weights of the loss terms.
         assign: Constants of the assignment.
+        assignment: Plain operations or the kernel; same bytes.
     """
 
     name: ClassVar[str] = "detect"
     num_classes: int
     loss: LossGains = field(default_factory=LossGains)
     assign: AssignConfig = field(default_factory=AssignConfig)
+    assignment: Implementation = "reference"
 
     def stems(self, in_channels: Sequence[int]) -> tuple[StemSpec, ...]:
         """Return the box and class stems."""
@@ -58,7 +61,7 @@ class DetectTask(Task):
 
     def criterion(self, prediction: Prediction, targets: Targets, points: AnchorPoints) -> LossTerms:
         """Assign both branches, then sum the loss terms."""
-        assignment = assign(prediction, targets, points, self.assign)
+        assignment = assign(prediction, targets, points, self.assign, self.assignment)
         return detection_loss_sums(prediction, assignment, targets, points, len(BRANCHES))
 
     def decode(self, prediction: Prediction, points: AnchorPoints, branch: str) -> Detections:

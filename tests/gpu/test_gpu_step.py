@@ -15,6 +15,7 @@ from lucid_yolo.runtime.step import StepConfig, TrainStep
 from lucid_yolo.tasks import DetectTask
 
 DEVICE = torch.device("cuda")
+pytestmark = pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 
 
 def make_step(precision: ResolvedPrecision) -> TrainStep:

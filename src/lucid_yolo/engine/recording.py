@@ -1,0 +1,60 @@
+"""Recording in a run: when it may happen, when it is made ready, when it is released."""
+
+from __future__ import annotations
+
+import logging
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+from typing_extensions import override
+
+from lucid_yolo.engine.datamodule import DetectorDataModule, detector_data
+from lucid_yolo.engine.module import detector_module
+from lucid_yolo.structures import Batch, target_capacity
+
+MAX_SOURCES = 4
+
+_log = logging.getLogger(__name__)
+
+
+def expected_capacities(data: DetectorDataModule) -> list[int]:
+    """Return the target capacities that the first epoch uses, smallest first.
+
+    Where even the four fullest images together fit the smallest capacity, nothing needs to be planned.
+    """
+    rows = sorted((record.num_label_rows for record in data.splits["train"].records), reverse=True)
+    bound = target_capacity(sum(rows[:MAX_SOURCES]))
+    if bound == target_capacity(0):
+        return [bound]
+    planner = data.planner()
+    return sorted({planner.plan(index).capacity for index in range(planner.batches_per_epoch)})
+
+
+class RecordingOwner(Callback):
+    """Makes recordings before the first epoch, while no loader runs, and releases them when the fit ends."""
+
+    @override
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Record the step for every capacity that the first epoch uses."""
+        module, data = detector_module(pl_module), detector_data(trainer)
+        assert module.train_step is not None
+        if "capture_step" not in module.speed_options:
+            return
+        size = module.meta.image_size_px
+        for capacity in expected_capacities(data):
+            blank = Batch.allocate(data.batch_size, (size, size), capacity).to(module.device)
+            module.train_step.prepare(blank)
+        trainer.strategy.barrier("recorded")
+
+    @override
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Say how the steps ran, and release."""
+        module = detector_module(pl_module)
+        if module.train_step is not None:
+            counts = module.train_step.counts
+            _log.info("steps: %d replayed, %d eager, %d recordings", counts.replayed, counts.eager, counts.recorded)
+        module.release()
+
+    @override
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Release before anything else is torn down."""
+        detector_module(pl_module).release()

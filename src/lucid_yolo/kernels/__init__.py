@@ -1,0 +1,1 @@
+"""Device kernels, each beside the plain form it equals. The only home of Triton."""
