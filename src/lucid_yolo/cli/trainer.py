@@ -95,7 +95,7 @@ class RunCLI(LightningCLI):
         """Settle what the network is: from the checkpoint, else from the arguments, the data set and the defaults.
 
         Raises:
-            ValueError: The command line or configuration asks for another network.
+            ValueError: The command line or configuration asks for another network, or a new run for a used folder.
         """
         config = self.config[self.config.subcommand]
         meta = self._saved
@@ -110,6 +110,8 @@ class RunCLI(LightningCLI):
             )
         fill_in(config.model, meta)
         self.run_dir = Path(config.run_dir or self._run_root.choose())
+        if self.config.subcommand == "fit" and self._saved is None:
+            refuse_used(self.run_dir)
         os.environ[RUN_DIR_VARIABLE] = str(self.run_dir)
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
@@ -205,6 +207,19 @@ def fill_in(model: Any, meta: ModelMeta) -> None:
         if given is not None and given != value:
             raise ValueError(f"model.{name}: the checkpoint has {value}, the command line or configuration {given}")
         model[name] = value
+
+
+def refuse_used(run_dir: Path) -> None:
+    """Refuse to begin a run where another one has left its checkpoints.
+
+    Raises:
+        ValueError: The folder holds a run.
+    """
+    last = run_dir / "checkpoints" / "last.ckpt"
+    if last.exists():
+        raise ValueError(
+            f"run_dir: {run_dir} holds a run; continue it with --ckpt_path {last} or choose another folder"
+        )
 
 
 def run(arguments: Sequence[str]) -> int:
