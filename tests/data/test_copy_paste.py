@@ -21,7 +21,9 @@ from lucid_yolo.structures import ImageRecord, Polygons
 
 SIZE = 96
 CALM = AugmentPolicy.none()
-WILD = AugmentPolicy(close_mosaic=1, mosaic=0.6, degrees=25.0, shear=8.0, perspective=0.1, hsv_h=0.0, hsv_s=0.0, hsv_v=0.0)
+WILD = AugmentPolicy(
+    close_mosaic=1, mosaic=0.6, degrees=25.0, shear=8.0, perspective=0.1, hsv_h=0.0, hsv_s=0.0, hsv_v=0.0
+)
 
 
 class Pictures(PreparedSource):
