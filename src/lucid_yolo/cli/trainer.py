@@ -257,8 +257,10 @@ def _run(arguments: Sequence[str]) -> int:
         cli = RunCLI([command, "--config", json.dumps(config), *flags], saved, run_root)
     finally:
         _leave_run_dir()
-    if command != "fit" and cli.trainer.is_global_zero:
-        _report(cli, command)
+    if cli.trainer.is_global_zero:
+        if command != "fit":
+            _report(cli, command)
+        print(f"written to {cli.run_dir}")
     return 0
 
 
@@ -298,4 +300,3 @@ def _report(cli: RunCLI, command: str) -> None:
     text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
     (cli.run_dir / "report.json").write_text(text, encoding="utf-8")
     draw_evaluation(evaluation, cli.datamodule.splits[name], meta.image_size_px, cli.run_dir, name)
-    print(f"report and pictures: {cli.run_dir}")
