@@ -33,11 +33,11 @@ type: $(STAMP) ## types only
 	$(BIN)/mypy
 
 test: $(STAMP) ## the CPU suite: neither slow nor on a GPU
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest -n auto $(ARGS)
 
 # pytest answers 5 when it collects nothing: an error as soon as a test carries the mark.
 test-slow: $(STAMP) ## the CPU tests that take minutes
-	$(BIN)/pytest -m "slow and not gpu" $(ARGS) || { [ $$? -eq 5 ] && ! grep -rqE "mark\.slow\b" tests; }
+	$(BIN)/pytest -n auto -m "slow and not gpu" $(ARGS) || { [ $$? -eq 5 ] && ! grep -rqE "mark\.slow\b" tests; }
 
 test-gpu: $(STAMP) ## the tests that need a CUDA device
 	$(BIN)/pytest -m gpu $(ARGS)

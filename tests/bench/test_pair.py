@@ -88,10 +88,10 @@ def test_the_first_differing_run_and_item_are_named(
     assert not result.is_equal
     assert text in (result.differences[item] or "")
     assert [name for name, difference in result.differences.items() if difference] == [item]
+    expected = result.runs[0].hashes
     for run in result.runs:
-        is_changed = (run.name in changed and item != "losses") or changed.get(run.name) in (LATER_LOSS, SHORTER)
-        if changed.get(run.name) is not OTHER_TERMS:
-            assert (run.hashes != result.runs[0].hashes) is is_changed
+        differing = [name for name in expected if run.hashes[name] != expected[name]]
+        assert differing == ([item] if run.name in changed else [])
     assert text in result.to_markdown({})
 
 

@@ -70,7 +70,7 @@ def test_own_flags_are_taken_out_of_those_of_fit() -> None:
     line = [
         "x.yaml",
         "y.yaml",
-        "--data.data_root",
+        "--root",
         "set",
         "--a",
         "--model.seed=3 --b",

@@ -46,14 +46,14 @@ def test_fix_exits_with_the_code_of_the_copy(tmp_path: Path, capsys: pytest.Capt
     content = json.loads(report.read_text(encoding="utf-8"))
     assert (content["num_errors"], content["after_fix"]["num_errors"]) == (3, 0)
     assert main(["check", "--data_root", str(tmp_path / "mended")]) == 0
-    assert main(arguments) == 1
+    assert main(arguments) == 2
     assert "new or empty" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["check", "convert"])
 def test_missing_root_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
     more = ["--to", "yolo", "--out", str(tmp_path / "out")] if command == "convert" else []
-    assert main([command, "--data_root", str(tmp_path / "gone"), *more]) == 1
+    assert main([command, "--data_root", str(tmp_path / "gone"), *more]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert "found nothing at" in error

@@ -263,6 +263,13 @@ def test_wrong_use_is_one_line_and_leaves_no_folder(
     assert not [path for path in Path().rglob("*") if path.is_file() or path.name.isdecimal()]
 
 
+def test_a_new_run_takes_no_used_folder(run_dir: Path, data_root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (run_dir / "metrics.csv").read_bytes()
+    line = error_line(capsys, "fit", f"--data.data_root={data_root}", *TINY, f"--run_dir={run_dir}")
+    assert f"continue it with --ckpt_path {run_dir / 'checkpoints/last.ckpt'}" in line
+    assert (run_dir / "metrics.csv").read_bytes() == before
+
+
 def test_fit_needs_data(capsys: pytest.CaptureFixture[str]) -> None:
     assert "data_root" in error_line(capsys, "fit")
 

@@ -96,7 +96,9 @@ def test_no_validation_split(fit: Any, shapes_root: Path, tmp_path: Path, caplog
     assert "report.json" not in written
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "ddp_find_unused_parameters_true", DDPStrategy()], ids=str)
+@pytest.mark.parametrize(
+    "strategy", ["ddp", "ddp_find_unused_parameters_true", DDPStrategy()], ids=["name", "flag", "object"]
+)
 @pytest.mark.filterwarnings("ignore:.*find_unused_parameters.*")
 def test_a_strategy_that_wraps_the_network_is_refused(fit: Any, tmp_path: Path, strategy: Any) -> None:
     with pytest.raises(ValueError, match=r"expected StepDDPStrategy .* found DDPStrategy"):

@@ -6,7 +6,7 @@ import torch
 
 from lucid_yolo.models.head import detection_stems
 from lucid_yolo.models.network import Network, on_meta
-from lucid_yolo.optim.newton_schulz import newton_schulz, plan_batches
+from lucid_yolo.optim.newton_schulz import COEFFICIENTS, EPS, STEPS, newton_schulz, plan_batches
 from tolerances import FLOAT32
 
 
@@ -97,3 +97,21 @@ def test_plan_is_the_cheapest_of_all_cuts(rng: np.random.Generator) -> None:
         )
         planned = [[shapes[m] for m in batch.members] for batch in plan_batches(shapes, max_batches=3)]
         assert arithmetic(planned) == best
+
+
+@pytest.mark.parametrize("kind", ["random", "low rank", "badly conditioned"])
+@pytest.mark.parametrize(("rows", "columns"), [(9, 128), (16, 144), (64, 64), (128, 1152)])
+def test_small_side_form_stays_near_the_plain_iteration(rows: int, columns: int, kind: str) -> None:
+    matrices = torch.randn(3, rows, columns)
+    if kind == "low rank":
+        matrices = torch.randn(3, rows, 2) @ torch.randn(3, 2, columns) + 1e-3 * matrices
+    if kind == "badly conditioned":
+        u, _, v = torch.linalg.svd(matrices.double(), full_matrices=False)
+        matrices = ((u * torch.logspace(0, -6, rows).double()) @ v).float()
+    a, b, c = COEFFICIENTS
+    x = matrices.double()
+    x = x / (x.square().sum((1, 2), keepdim=True).sqrt() + EPS)
+    for _ in range(STEPS):
+        gram = x @ x.mT
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    assert (newton_schulz(matrices) - x).norm() < 1e-3 * x.norm()

@@ -79,7 +79,7 @@ class _Numbers:
     def hashes(self) -> dict[str, str]:
         metrics = json.dumps([{k: _exact(v) for k, v in row.items()} for row in self.validations])
         return {
-            "losses": sha256_of({"losses": self.losses}),
+            "losses": sha256_of({", ".join(self.metric_names): self.losses}),
             "validations": hashlib.sha256(metrics.encode()).hexdigest(),
             "state": sha256_of(self.state),
         }

@@ -13,12 +13,16 @@ from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace
 
+from lucid_yolo.cli.errors import run_command
+
 _FORMATS = ("yolo", "coco", "voc", "labelme")
 
 
 def build_parser() -> ArgumentParser:
     """Return the parser of the command and its sub-commands."""
-    parser = ArgumentParser(prog="lucid-data", description="Make, examine, mend and convert data sets.")
+    parser = ArgumentParser(
+        prog="lucid-data", description="Make, examine, mend and convert data sets.", exit_on_error=False
+    )
     commands = parser.add_subcommands(dest="command")
     commands.add_subcommand("demo", _demo_parser(), help="Write a small data set to try things on.")
     commands.add_subcommand("check", _check_parser(), help="Examine a data set; optionally write a mended copy.")
@@ -28,25 +32,37 @@ def build_parser() -> ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return the exit code: 0 done, 1 refused or failed (2, wrong usage, is raised by the parser)."""
+    """Run the command.
+
+    Args:
+        arguments: Arguments after the command's name; None takes those of the process.
+
+    Returns:
+        Exit code: 0 done, 1 for errors found in a data set or a failed download, 2 for an error of the user.
+    """
+    return run_command(lambda: _run(arguments))
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     settings = build_parser().parse_args(None if arguments is None else list(arguments))
     runs = {"demo": _run_demo, "check": _run_check, "convert": _run_convert, "download": _run_download}
     from lucid_yolo.data.transfer import DownloadError
 
     try:
         return runs[settings.command](settings[settings.command])
-    except (ValueError, OSError, DownloadError) as error:
-        print(f"lucid-data {settings.command}: {error}", file=sys.stderr)
+    except DownloadError as error:
+        print(f"error: {error}", file=sys.stderr)
         return 1
 
 
 def _check_parser() -> ArgumentParser:
     parser = ArgumentParser(
+        exit_on_error=False,
         description="Read every label and decode every image, and report what became of every label row, "
         "class balance, object sizes, images that are the same in two splits, sizes that disagree, unreadable files. "
         "Errors, with exit code 1: a split or the class names cannot be read; more than --max_dropped_fraction of a "
         "split's label rows had to be dropped; no training image has an object; an image is missing or cannot be "
-        "decoded. Everything else is a warning, with exit code 0. The data set is only read."
+        "decoded. Everything else is a warning, with exit code 0. The data set is only read.",
     )
     _add_source(parser)
     parser.add_argument("--split", choices=["train", "val", "test"], nargs="+", help="Default: all there are.")
@@ -71,9 +87,10 @@ def _check_parser() -> ArgumentParser:
 
 def _convert_parser() -> ArgumentParser:
     parser = ArgumentParser(
+        exit_on_error=False,
         description="Write the boxes of every split in another format. COCO keeps class and image ids, others number "
         "classes from 0 and know images by file name. Ignore regions (COCO crowds, VOC difficult, labelme flag "
-        "`ignore`) are kept except in YOLO, which has none. Masks and keypoints are not carried over."
+        "`ignore`) are kept except in YOLO, which has none. Masks and keypoints are not carried over.",
     )
     _add_source(parser)
     parser.add_argument("--to", choices=_FORMATS, required=True, help="Format to write.")
@@ -85,9 +102,10 @@ def _convert_parser() -> ArgumentParser:
 
 def _download_parser() -> ArgumentParser:
     parser = ArgumentParser(
+        exit_on_error=False,
         description="Fetch a public data set. A run that was interrupted is continued. coco2017: train, val and "
         "annotations from images.cocodataset.org, 20.4 GB, 41 GB of disk while unpacking; the host speaks plain "
-        "HTTP and publishes no hashes: sizes and MD5 sums are those commonly published by others."
+        "HTTP and publishes no hashes: sizes and MD5 sums are those commonly published by others.",
     )
     parser.add_argument("--config", action="config", help="A YAML file with these options.")
     parser.add_argument("--name", choices=["coco2017"], required=True, help="Which data set.")
@@ -173,8 +191,9 @@ def _write_json(path: str | None, content: Mapping[str, Any]) -> None:
 
 def _demo_parser() -> ArgumentParser:
     parser = ArgumentParser(
+        exit_on_error=False,
         description="Write a small data set: `trees` are aerial photographs (downloads 20 MB from PyPI), `shapes` are "
-        "drawn offline. The other options belong to shapes, also when shapes stand in for trees that cannot be fetched."
+        "drawn offline. The other options belong to shapes, also when shapes stand in for trees.",
     )
     parser.add_argument("--config", action="config", help="A YAML file with these options.")
     parser.add_argument("--name", choices=["trees", "shapes"], default="trees", help="Which data set.")

@@ -95,7 +95,7 @@ class RunCLI(LightningCLI):
         """Settle what the network is: from the checkpoint, else from the arguments, the data set and the defaults.
 
         Raises:
-            ValueError: The command line or configuration asks for another network.
+            ValueError: The command line or configuration asks for another network, or a new run for a used folder.
         """
         config = self.config[self.config.subcommand]
         meta = self._saved
@@ -110,6 +110,8 @@ class RunCLI(LightningCLI):
             )
         fill_in(config.model, meta)
         self.run_dir = Path(config.run_dir or self._run_root.choose())
+        if self.config.subcommand == "fit" and self._saved is None:
+            refuse_used(self.run_dir)
         os.environ[RUN_DIR_VARIABLE] = str(self.run_dir)
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
@@ -218,6 +220,19 @@ def fill_in(model: Any, meta: ModelMeta) -> None:
         model[name] = value
 
 
+def refuse_used(run_dir: Path) -> None:
+    """Refuse to begin a run where another one has left its checkpoints.
+
+    Raises:
+        ValueError: The folder holds a run.
+    """
+    last = run_dir / "checkpoints" / "last.ckpt"
+    if last.exists():
+        raise ValueError(
+            f"run_dir: {run_dir} holds a run; continue it with --ckpt_path {last} or choose another folder"
+        )
+
+
 def run(arguments: Sequence[str]) -> int:
     """Run a Trainer command.
 
@@ -261,8 +276,10 @@ def _run(arguments: Sequence[str]) -> int:
         cli = RunCLI(*_resolve(arguments))
     finally:
         _leave_run_dir()
-    if command != "fit" and cli.trainer.is_global_zero:
-        _report(cli, command)
+    if cli.trainer.is_global_zero:
+        if command != "fit":
+            _report(cli, command)
+        print(f"written to {cli.run_dir}")
     return 0
 
 
@@ -317,4 +334,3 @@ def _report(cli: RunCLI, command: str) -> None:
     text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
     (cli.run_dir / "report.json").write_text(text, encoding="utf-8")
     draw_evaluation(evaluation, cli.datamodule.splits[name], meta.image_size_px, cli.run_dir, name)
-    print(f"report and pictures: {cli.run_dir}")

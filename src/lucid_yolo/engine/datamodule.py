@@ -32,7 +32,7 @@ class DetectorDataModule(LightningDataModule):
         data_root: Folder or data YAML; formats and classes are found by looking.
         batch_size: Training images per device and batch.
         eval_batch_size: Evaluation images per device and batch; None for ``batch_size``.
-        num_workers: Loader processes per device; None for one per core.
+        num_workers: Loader processes per device; None for one per core with a GPU, one in all without.
         augment: How training images are varied.
         sampling: How often images are drawn: ``uniform``, ``balanced`` over classes, or by ``repeat_factor``.
         cache_train_images: Keep the images of a fit as uint8, one copy per machine: ``none``, ``ram`` or ``disk``.
@@ -225,6 +225,8 @@ class DetectorDataModule(LightningDataModule):
     def _num_workers(self, trainer: Trainer) -> int:
         if self.num_workers is not None:
             return self.num_workers
+        if not _is_on_cuda(trainer):
+            return 1  # the training step needs the cores
         return default_num_workers(max(trainer.world_size // trainer.num_nodes, 1))
 
     def _attached_trainer(self) -> Trainer:

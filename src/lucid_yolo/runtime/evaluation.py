@@ -38,9 +38,10 @@ class Evaluation:
     def scalars(self) -> dict[str, float]:
         """Return the headline numbers under ``val/`` (deployed branch) and ``val_o2m/`` (with suppression)."""
         return {
-            f"{PREFIXES[branch]}/{name}": value
-            for branch, metrics in self.metrics.items()
-            for name, value in metrics.scalars().items()
+            f"{prefix}/{name}": value
+            for branch, prefix in PREFIXES.items()
+            if branch in self.metrics
+            for name, value in self.metrics[branch].scalars().items()
         }
 
     def to_dict(self) -> dict[str, Any]:
