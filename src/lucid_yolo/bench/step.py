@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lucid_yolo.bench.compare import sha256_of
+from lucid_yolo.bench.device_work import DeviceWork, device_work
 from lucid_yolo.data.dataset import open_split
 from lucid_yolo.data.loader import TrainLoader
 from lucid_yolo.data.plan import AugmentPolicy, TrainPlanner
@@ -31,6 +33,8 @@ from lucid_yolo.structures import Batch
 from lucid_yolo.tasks import DetectTask
 
 OBJECTS_PER_IMAGE = 20
+BUSY_PERCENT = 80.0
+"""A device that works less than this share of an eager step waits for the host to launch its kernels."""
 
 
 @dataclass(frozen=True)
@@ -62,29 +66,77 @@ class StepBench:
 
 @dataclass(frozen=True)
 class StepTiming:
-    """Median milliseconds per step at one batch size; None where not measured.
+    """Median milliseconds per step at one batch size; None where not measured, as on a CPU all of the recorded step.
 
     Attributes:
         batch_size: Images per step.
+        capacity: Padded targets of the resident batch.
         floor_ms: Network forward and backward alone.
-        compute_ms: Complete step on a resident batch.
+        compute_ms: Complete step on a resident batch, eager, plain operations.
+        recorded_ms: Complete step on the same batch, recorded, with the assignment kernel where it can run.
+        is_equal: Whether both ended in the same bytes after the same number of steps.
+        busy_percent: Share of the eager step in which the device works.
+        recorded_busy_percent: The same of the recorded step.
+        num_device_operations: Kernels and copies of one replay: the nodes of the graph.
         loader_ms: Making one batch, nothing else running.
-        end_to_end_ms: Complete step fed by the loader.
+        end_to_end_ms: Complete step fed by the loader; recorded where possible.
         images_per_s: From the end-to-end rate, else from the computation alone.
-        peak_mib: Peak device memory of the complete step; None on a CPU.
+        peak_mib: Device memory reserved for the eager step.
+        recorded_peak_mib: The same for the recorded step.
     """
 
     batch_size: int
+    capacity: int
     floor_ms: float | None
     compute_ms: float
+    recorded_ms: float | None
+    is_equal: bool | None
+    busy_percent: float | None
+    recorded_busy_percent: float | None
+    num_device_operations: float | None
     loader_ms: float | None
     end_to_end_ms: float | None
     images_per_s: float
     peak_mib: float | None
+    recorded_peak_mib: float | None
+
+    @property
+    def floor_ratio(self) -> float | None:
+        """Recorded step over the floor."""
+        return self.recorded_ms / self.floor_ms if self.recorded_ms and self.floor_ms else None
+
+    @property
+    def gain(self) -> float | None:
+        """Eager step over the recorded step."""
+        return self.compute_ms / self.recorded_ms if self.recorded_ms else None
+
+    @property
+    def verdict(self) -> str:
+        """What limits training: the loader, else launching the eager step's kernels, else computing."""
+        if self.loader_ms is not None and self.loader_ms > (self.recorded_ms or self.compute_ms):
+            return "loader-bound"
+        is_idle = self.busy_percent is not None and self.busy_percent < BUSY_PERCENT
+        return "launch-bound" if is_idle else "compute-bound"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values."""
-        return asdict(self)
+        derived = {"floor_ratio": self.floor_ratio, "gain": self.gain, "verdict": self.verdict}
+        return {**asdict(self), **derived}
+
+
+@dataclass(frozen=True)
+class _Resident:
+    """A step timed on one batch that stays on the device."""
+
+    step: TrainStep
+    ms: float
+    sha256: str
+    work: DeviceWork | None
+    peak_mib: float | None
+
+    @property
+    def busy_percent(self) -> float | None:
+        return min(100.0, 100 * self.work.busy_ms / self.ms) if self.work else None
 
 
 def measure_step(bench: StepBench, batch_size: int, has_floor: bool = False) -> StepTiming:
@@ -103,31 +155,68 @@ def measure_step(bench: StepBench, batch_size: int, has_floor: bool = False) -> 
     batch = synthetic_batch(batch_size, bench.image_size_px, bench.capacity, num_classes).to(device)
 
     floor_ms = _floor_ms(_network(bench, task, device), batch.images, precision, bench.num_steps) if has_floor else None
-    state = TrainState(_network(bench, task, device))
-    step = TrainStep(
-        state,
-        task,
-        build_schedule(ScheduleConfig(), RunLength(1000, 10)),
-        StepConfig((bench.image_size_px, bench.image_size_px), precision),
-    )
+    eager = _measure_resident(_step(bench, task, device), batch, bench.num_steps)
+    recorded = None
     if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-    compute_ms = median_ms(lambda: step.run(batch), device, bench.num_steps)
-    peak = torch.cuda.max_memory_allocated(device) / 2**20 if device.type == "cuda" else None
+        kernel_task = DetectTask(num_classes, assignment="auto")
+        recorded_step = _step(bench, kernel_task, device)
+        recorded_step.record()
+        recorded = _measure_resident(recorded_step, batch, bench.num_steps)
+    fastest = recorded or eager
     loader_ms = end_to_end_ms = None
     if loader is not None:
-        loader_ms = _consume_ms(loader, bench.num_steps, lambda _: None)
-        end_to_end_ms = _consume_ms(loader, bench.num_steps, lambda b: _run_and_wait(step, b.to(device, True), device))
-        loader.close()
-    return StepTiming(
+        loader_ms, end_to_end_ms = _loader_rates(loader, fastest.step, bench)
+    timing = StepTiming(
         batch_size,
+        bench.capacity,
         floor_ms,
-        compute_ms,
+        eager.ms,
+        recorded.ms if recorded else None,
+        eager.sha256 == recorded.sha256 if recorded else None,
+        eager.busy_percent,
+        recorded.busy_percent if recorded else None,
+        recorded.work.num_operations if recorded and recorded.work else None,
         loader_ms,
         end_to_end_ms,
-        1000 * batch_size / (end_to_end_ms or compute_ms),
-        peak,
+        1000 * batch_size / (end_to_end_ms or fastest.ms),
+        eager.peak_mib,
+        recorded.peak_mib if recorded else None,
     )
+    fastest.step.release()
+    return timing
+
+
+def _step(bench: StepBench, task: DetectTask, device: torch.device) -> TrainStep:
+    return TrainStep(
+        TrainState(_network(bench, task, device)),
+        task,
+        build_schedule(ScheduleConfig(), RunLength(1000, 10)),
+        StepConfig((bench.image_size_px, bench.image_size_px), resolve_precision(bench.precision, device)),
+    )
+
+
+def _measure_resident(step: TrainStep, batch: Batch, num_steps: int) -> _Resident:
+    """Time a step, hash the state it leaves, then profile it."""
+    device = step.state.device
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+    ms = median_ms(lambda: step.run(batch), device, num_steps)
+    peak_mib = torch.cuda.max_memory_reserved(device) / 2**20 if device.type == "cuda" else None
+    digest = sha256_of(step.state.tensors())
+    return _Resident(step, ms, digest, device_work(lambda: step.run(batch), device), peak_mib)
+
+
+def _loader_rates(loader: TrainLoader, step: TrainStep, bench: StepBench) -> tuple[float, float]:
+    """Return milliseconds per batch of the loader alone and of the step that it feeds."""
+    device, planner = step.state.device, loader.planner
+    for capacity in sorted({planner.plan(index).capacity for index in range(3 * (bench.num_steps + 10))}):
+        blank = Batch.allocate(planner.batch_size, step.config.image_size_px, capacity)
+        step.prepare(blank.to(device))
+    loader_ms = _consume_ms(loader, bench.num_steps, lambda _: None)
+    end_to_end_ms = _consume_ms(loader, bench.num_steps, lambda b: _run_and_wait(step, b.to(device, True), device))
+    loader.close()
+    return loader_ms, end_to_end_ms
 
 
 def synthetic_batch(batch_size: int, image_size_px: int, capacity: int, num_classes: int, seed: int = 0) -> Batch:
@@ -168,7 +257,8 @@ def _train_loader(bench: StepBench, batch_size: int) -> tuple[TrainLoader | None
     split = open_split(Path(bench.data_root), "train")
     planner = TrainPlanner(split.records, bench.image_size_px, AugmentPolicy(), batch_size, 0, 1000)
     prepared = PreparedSource(split.records, bench.image_size_px)
-    loader = TrainLoader(planner, split.records, prepared, num_workers=bench.num_workers)
+    is_on_gpu = choose_device(bench.device).type == "cuda"
+    loader = TrainLoader(planner, split.records, prepared, num_workers=bench.num_workers, pin_memory=is_on_gpu)
     return loader, len(split.class_map)
 
 

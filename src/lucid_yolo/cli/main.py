@@ -65,3 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     found = f"unknown command {command!r}" if command else "no command"
     print(f"error: {found}; expected one of {', '.join(COMMANDS)}, or --help", file=sys.stderr)
     return USER_ERROR
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -141,6 +141,17 @@ class RunCLI(LightningCLI):
         return callbacks
 
 
+class UnstartedCLI(RunCLI):
+    """Builds Trainer, module and data as a fit does, and starts nothing."""
+
+    def _run_subcommand(self, subcommand: str) -> None:
+        """Leave everything unstarted."""
+
+    def _callbacks(self, flags: Mapping[str, Any]) -> list[Callback]:  # noqa: ARG002
+        self._dump_config()
+        return []
+
+
 def build_trainer(flags: Mapping[str, Any]) -> Trainer:
     """Build a Trainer whose strategy leaves the exchange between devices to the training step.
 
@@ -238,10 +249,42 @@ def run(arguments: Sequence[str]) -> int:
         return 1
 
 
-def _run(arguments: Sequence[str]) -> int:
+def build_unstarted(flags: Sequence[str]) -> UnstartedCLI:
+    """Return what ``lucid-yolo fit`` with these flags would start; no run folder is made.
+
+    Args:
+        flags: Flags of the command.
+    """
+    _quiet_lightning()
+    arguments, saved, run_root = _resolve(["fit", *flags])
+    try:
+        return UnstartedCLI(arguments, saved, RunRoot(run_root.parent, resumed=run_root.parent))
+    finally:
+        os.environ.pop(RUN_DIR_VARIABLE, None)
+
+
+def _quiet_lightning() -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", message=r".*LeafSpec.* is deprecated", module="lightning")
+
+
+def _run(arguments: Sequence[str]) -> int:
+    _quiet_lightning()
+    command = arguments[0]
+    try:
+        cli = RunCLI(*_resolve(arguments))
+    finally:
+        _leave_run_dir()
+    if cli.trainer.is_global_zero:
+        if command != "fit":
+            _report(cli, command)
+        print(f"written to {cli.run_dir}")
+    return 0
+
+
+def _resolve(arguments: Sequence[str]) -> tuple[list[str], ModelMeta | None, RunRoot]:
+    """Return resolved arguments, what the network of the checkpoint is, and where the run's folder comes from."""
     command, flags = arguments[0], list(arguments[1:])
     given = dict(split_flags(flags))
     ckpt_path = given.get("ckpt_path")
@@ -252,16 +295,7 @@ def _run(arguments: Sequence[str]) -> int:
     if command != "fit":
         config = {key: config[key] for key in SHARED_KEYS if key in config}
     config.pop("ckpt_path", None)
-    run_root = _run_root(command, given.get("config"), ckpt_path)
-    try:
-        cli = RunCLI([command, "--config", json.dumps(config), *flags], saved, run_root)
-    finally:
-        _leave_run_dir()
-    if cli.trainer.is_global_zero:
-        if command != "fit":
-            _report(cli, command)
-        print(f"written to {cli.run_dir}")
-    return 0
+    return [command, "--config", json.dumps(config), *flags], saved, _run_root(command, given.get("config"), ckpt_path)
 
 
 def _leave_run_dir() -> None:

@@ -147,8 +147,29 @@ class DetectorModule(LightningModule):
     @property
     def task(self) -> Task:
         """The task, with this module's constants."""
-        assignment = "kernel" if "fused_assignment" in self.speed_options else "reference"
+        return self._task(self.speed_options)
+
+    def _task(self, options: frozenset[str]) -> Task:
+        assignment = "kernel" if "fused_assignment" in options else "reference"
         return self.meta.build_task(loss=self.loss_gains, assign=self.assign_config, assignment=assignment)
+
+    def make_step(self, network: Network, options: frozenset[str]) -> TrainStep:
+        """Return the training step of this run for ``network``, which becomes part of a state of its own.
+
+        Args:
+            network: On the device of the run.
+            options: Names of the options of ``Speed`` that change how the step is built; recording starts later.
+        """
+        size_px, device = self.meta.image_size_px, next(network.parameters()).device
+        config = StepConfig(
+            (size_px, size_px),
+            resolve_precision(self.precision, device),
+            self.accumulate,
+            self.clip_norm,
+            self.optimizer_config,
+        )
+        schedule = build_schedule(self.schedule_config, self._run_length())
+        return TrainStep(TrainState(network), self._task(options), schedule, config, self._collective())
 
     @override
     def configure_model(self) -> None:
@@ -183,23 +204,13 @@ class DetectorModule(LightningModule):
         self.speed_options = choice.options
         if choice.line:
             _log.info(choice.line)
-        self.state = TrainState(self._built())
-        assert self.state.averaged_network is not None
-        run = self._run_length()
-        meta = self.meta
-        config = StepConfig(
-            (meta.image_size_px, meta.image_size_px),
-            resolve_precision(self.precision, self.device),
-            self.accumulate,
-            self.clip_norm,
-            self.optimizer_config,
-        )
-        schedule = build_schedule(self.schedule_config, run)
-        self.train_step = TrainStep(self.state, self.task, schedule, config, self._collective())
+        self.train_step = self.make_step(self._built(), self.speed_options)
+        self.state = self.train_step.state
         if self._restored is not None:
             self._resume(self._restored)
             self._restored = None
-        self._detector = Detector(self.state.averaged_network, self.task, meta, self.precision, BRANCHES)
+        averaged = self.state.averaged_network
+        self._detector = Detector(averaged, self.task, self.meta, self.precision, BRANCHES)
         if "capture_step" in self.speed_options:
             self.train_step.record()
             self._detector.record()

@@ -9,6 +9,7 @@ from typing_extensions import override
 
 from lucid_yolo.engine.datamodule import DetectorDataModule, detector_data
 from lucid_yolo.engine.module import detector_module
+from lucid_yolo.runtime.step import TrainStep
 from lucid_yolo.structures import Batch, target_capacity
 
 MAX_SOURCES = 4
@@ -29,6 +30,18 @@ def expected_capacities(data: DetectorDataModule) -> list[int]:
     return sorted({planner.plan(index).capacity for index in range(planner.batches_per_epoch)})
 
 
+def prepare_step(step: TrainStep, data: DetectorDataModule) -> None:
+    """Make a step's recordings for every capacity of the first epoch; no loader may be running.
+
+    Args:
+        step: The training step; no state changes.
+        data: Set up for a fit.
+    """
+    for capacity in expected_capacities(data):
+        blank = Batch.allocate(data.batch_size, step.config.image_size_px, capacity)
+        step.prepare(blank.to(step.state.device))
+
+
 class RecordingOwner(Callback):
     """Makes recordings before the first epoch, while no loader runs, and releases them when the fit ends."""
 
@@ -39,10 +52,7 @@ class RecordingOwner(Callback):
         assert module.train_step is not None
         if "capture_step" not in module.speed_options:
             return
-        size = module.meta.image_size_px
-        for capacity in expected_capacities(data):
-            blank = Batch.allocate(data.batch_size, (size, size), capacity).to(module.device)
-            module.train_step.prepare(blank)
+        prepare_step(module.train_step, data)
         trainer.strategy.barrier("recorded")
 
     @override

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -51,6 +51,22 @@ class FlatLayout:
                 views[name] = part.view(shape)
         return views
 
+    def locate(self, position: int) -> tuple[str, tuple[int, ...]]:
+        """Return (tensor, index of the element in it) for a position of the buffer; an empty name for a gap.
+
+        Args:
+            position: Element of the buffer, [0, length).
+        """
+        name = next(name for name, start in reversed(self.offsets.items()) if start <= position)
+        shape, inside = self.shapes[name], position - self.offsets[name]
+        if inside >= shape.numel():
+            return "", ()
+        if len(shape) == 4:
+            out, channels, height, width = shape
+            o, y, x, c = _unravel(inside, (out, height, width, channels))
+            return name, (o, c, y, x)
+        return name, _unravel(inside, shape)
+
     def pack(self, tensors: Mapping[str, Tensor], flat: Float[Tensor, " n"]) -> None:
         """Copy named tensors into ``flat``.
 
@@ -70,3 +86,11 @@ class FlatLayout:
     def unpack(self, flat: Float[Tensor, " n"]) -> dict[str, Tensor]:
         """Return a copy of every tensor."""
         return {name: view.detach().clone() for name, view in self.views(flat).items()}
+
+
+def _unravel(position: int, shape: Sequence[int]) -> tuple[int, ...]:
+    index = []
+    for side in reversed(shape):
+        position, rest = divmod(position, side)
+        index.append(rest)
+    return tuple(reversed(index))

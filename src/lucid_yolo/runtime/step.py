@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -24,6 +24,7 @@ from lucid_yolo.structures import Batch, LossTerms, Prediction
 from lucid_yolo.tasks.task import Task
 
 GROWTH_INTERVAL = 2000
+Span = Literal["step", "micro_step", "update"]
 _SHORT = {"one_to_many": "o2m", "one_to_one": "o2o"}
 
 
@@ -93,6 +94,7 @@ class TrainStep:
         self._grad_views = list(state.layout.views(self._micro_grads).values())
         terms = [f"{_SHORT[branch]}/{term}" for branch in BRANCHES for term in task.gains()]
         self.metric_names = ("loss", *terms, "grad_norm", "is_finite")
+        self._spans: tuple[Span, ...] = ("step",) if config.accumulate == 1 else ("micro_step", "update")
         self._runners: dict[str, Runner] = {}
         self.release()
 
@@ -106,8 +108,8 @@ class TrainStep:
             The values named by ``metric_names``, of this micro-step; norm and validity are those of the last update.
         """
         if self.config.accumulate == 1:
-            return self._runners["step"](self._key(batch), batch.images, batch.packed)[0]
-        losses = self._runners["micro_step"](self._key(batch), batch.images, batch.packed)[0]
+            return self._runners["step"](self.key(batch), batch.images, batch.packed)[0]
+        losses = self._runners["micro_step"](self.key(batch), batch.images, batch.packed)[0]
         self.state.micro_index += 1
         if self.state.micro_index < self.config.accumulate:
             return torch.cat((losses, losses.new_zeros(1), (self.state.flag == 0).float()))
@@ -120,7 +122,7 @@ class TrainStep:
             if name == "update":
                 runner.prepare(None, self.state.update_index)
             else:
-                runner.prepare(self._key(batch), batch.images, batch.packed)
+                runner.prepare(self.key(batch), batch.images, batch.packed)
 
     def record(self) -> None:
         """Record the step at the first batch of each shape and replay it from then on.
@@ -129,31 +131,44 @@ class TrainStep:
             RecordingError: There is no CUDA device.
         """
         self.release()
-        state, modules = self.state, dict(self.state.network.named_modules())
-        self._runners = {
-            name: ReplayRunner(
-                function, lambda: list(state.tensors().values()), modules=modules, cleanup=self._drop_gradients
-            )
-            for name, function in self._functions().items()
-        }
+        self._runners = {span: self.make_runner(span, is_recorded=True) for span in self._spans}
 
     def release(self) -> None:
         """Free what recording holds; the step runs eagerly again."""
         for runner in self._runners.values():
             runner.release()
-        self._runners = {name: EagerRunner(function) for name, function in self._functions().items()}
+        self._runners = {span: self.make_runner(span, is_recorded=False) for span in self._spans}
+
+    def make_runner(self, span: Span, is_recorded: bool) -> Runner:
+        """Return a way to run one span of the step, independent of how :meth:`run` runs it.
+
+        Args:
+            span: ``update`` takes (None, update index), the others (:meth:`key`, images, packed targets) of a batch.
+            is_recorded: Record and replay.
+
+        Raises:
+            RecordingError: Recording without a CUDA device.
+        """
+        functions: dict[Span, Function] = {
+            "step": self._step,
+            "micro_step": self._micro_step,
+            "update": self._update,
+        }
+        if not is_recorded:
+            return EagerRunner(functions[span])
+        return ReplayRunner(
+            functions[span],
+            lambda: list(self.state.tensors().values()),
+            modules=dict(self.state.network.named_modules()),
+            cleanup=self._drop_gradients,
+        )
 
     @property
     def counts(self) -> RunCounts:
         """Recordings, replays and eager runs of the step (of its micro-steps, with accumulation)."""
         return next(iter(self._runners.values())).counts
 
-    def _functions(self) -> dict[str, Function]:
-        if self.config.accumulate == 1:
-            return {"step": self._step}
-        return {"micro_step": self._micro_step, "update": self._update}
-
-    def _key(self, batch: Batch) -> tuple[object, ...]:
+    def key(self, batch: Batch) -> tuple[object, ...]:
         """Return what a recording depends on beside its inputs' shapes."""
         return batch.capacity, batch.target_fields, self.state.network.training
 
