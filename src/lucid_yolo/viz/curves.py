@@ -22,6 +22,7 @@ from lucid_yolo.viz.fonts import drawable_text
 
 Points = tuple[list[float], list[float]]
 
+BOOKKEEPING_COLUMNS = ("steps/", "train/is_finite")
 POSITION_COLUMNS = ("step", "epoch")
 PANEL_INCHES, PANEL_COLUMNS, DOTS_PER_INCH = (3.9, 2.8), 4, 110
 LINE_COLORS = ("#0b6fb8", "#e07b00", "#2a9d4a", "#b3328f", "#6b5bd2", "#777777")
@@ -114,7 +115,8 @@ def plot_precision_recall(
 def _panels(rows: Sequence[dict[str, str]], position: str | None) -> dict[str, dict[str, Points]]:
     """Return panel title -> line label -> points, in the order of the columns; those without a prefix last."""
     panels: dict[str, dict[str, Points]] = {}
-    columns = [c for c in (rows[0] if rows else ()) if c and c not in POSITION_COLUMNS]
+    header = [c for c in (rows[0] if rows else ()) if c and c not in POSITION_COLUMNS]
+    columns = [c for c in header if not c.startswith(BOOKKEEPING_COLUMNS)]
     for column in sorted(columns, key=lambda c: "/" not in c):
         places = [_number(row.get(position)) if position else float(i) for i, row in enumerate(rows)]
         values = [_number(row.get(column)) for row in rows]
