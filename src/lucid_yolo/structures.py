@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,49 @@ class ClassMap:
 
 
 @dataclass(frozen=True)
+class Polygons:
+    """Outlines of consecutive objects, packed; an object may have several rings, or none when it has only a box.
+
+    Attributes:
+        points_xy_src: ``[n, 2]`` float32 corners of all rings.
+        ring_ends: ``[r]`` int64; where each ring ends among the points.
+        object_ends: ``[objects]`` int64; where each object ends among the rings.
+    """
+
+    points_xy_src: np.ndarray
+    ring_ends: np.ndarray
+    object_ends: np.ndarray
+
+    @classmethod
+    def pack(cls, rings_xy_src: Sequence[Sequence[np.ndarray]]) -> Polygons:
+        """Pack the rings of each object, ``[k, 2]`` each."""
+        rings = [ring for rings in rings_xy_src for ring in rings]
+        points = np.concatenate([np.empty((0, 2), np.float32), *rings]).astype(np.float32)
+        ring_ends = np.cumsum([len(ring) for ring in rings], dtype=np.int64)
+        return cls(points, ring_ends, np.cumsum([len(rings) for rings in rings_xy_src], dtype=np.int64))
+
+    @property
+    def has_rings(self) -> np.ndarray:
+        """``[objects]`` bool, False for objects with only a box."""
+        return np.diff(self.object_ends, prepend=0) > 0
+
+    def rings(self, index: int) -> list[np.ndarray]:
+        """Return the rings of one object as views."""
+        first, last = (int(self.object_ends[i]) if i >= 0 else 0 for i in (index - 1, index))
+        ends = [int(self.ring_ends[i]) if i >= 0 else 0 for i in range(first - 1, last)]
+        return [self.points_xy_src[start:end] for start, end in pairwise(ends)]
+
+    def part(self, start: int, stop: int) -> Polygons | None:
+        """Return the outlines of objects ``start`` to ``stop``; None if none of them has one."""
+        first, last = (int(self.object_ends[i - 1]) if i else 0 for i in (start, stop))
+        if first == last:
+            return None
+        low, high = (int(self.ring_ends[i - 1]) if i else 0 for i in (first, last))
+        object_ends = self.object_ends[start:stop] - first
+        return Polygons(self.points_xy_src[low:high], self.ring_ends[first:last] - low, object_ends)
+
+
+@dataclass(frozen=True)
 class ImageRecord:
     """One image of a data set and its annotations, in pixels of the displayed (EXIF-upright) source image.
 
@@ -81,6 +125,7 @@ class ImageRecord:
         is_ignored: ``[n]`` bool; crowd and ignore regions, neither objects nor background.
         area_src: ``[n]`` float64; the annotated area where the format has one (COCO), else the box area.
         num_label_rows: Label rows in the file before any was dropped; the target capacity is planned from it.
+        polygons: Outlines of the ``n`` objects; None when they have only boxes.
     """
 
     path: str
@@ -92,6 +137,7 @@ class ImageRecord:
     is_ignored: np.ndarray
     area_src: np.ndarray
     num_label_rows: int
+    polygons: Polygons | None = None
 
 
 @dataclass(frozen=True)

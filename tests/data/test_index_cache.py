@@ -16,6 +16,7 @@ from PIL import Image
 from lucid_yolo.data import dataset, index_cache
 from lucid_yolo.data.dataset import DataSplit, open_split, read_class_map
 from lucid_yolo.data.readers.layout import DataConfig, Split
+from lucid_yolo.structures import Polygons
 
 
 @pytest.fixture(autouse=True)
@@ -68,6 +69,14 @@ def make_coco(root: Path) -> Path:
     return root
 
 
+def make_outlines(root: Path) -> Path:
+    write_image(root / "images/train/a.png")
+    write_image(root / "images/train/b.png")
+    write_text(root / "labels/train/b.txt", "0 0.1 0.1 0.4 0.1 0.3 0.8\n0 0.5 0.5 0.5 0.5\n0 0 0 1 0 1 1 0 1\n")
+    write_text(root / "data.yaml", "train: images/train\nnames: [cat]\n")
+    return root
+
+
 def make_voc(root: Path) -> Path:
     box = "<bndbox><xmin>1</xmin><ymin>2</ymin><xmax>9</xmax><ymax>8</ymax></bndbox>"
     write_image(root / "train/a.png")
@@ -81,14 +90,17 @@ def same(one: DataSplit, other: DataSplit) -> None:
     assert len(one.records) == len(other.records)
     for a, b in zip(one.records, other.records, strict=True):
         for name, value in vars(a).items():
-            if isinstance(value, np.ndarray):
+            if isinstance(value, Polygons):
+                for part, content in vars(value).items():
+                    np.testing.assert_array_equal(content, vars(vars(b)[name])[part])
+            elif isinstance(value, np.ndarray):
                 np.testing.assert_array_equal(value, vars(b)[name])
                 assert value.dtype == vars(b)[name].dtype
             else:
                 assert (value, type(value)) == (vars(b)[name], type(vars(b)[name]))
 
 
-@pytest.mark.parametrize("make", [make_yolo, make_coco, make_voc])
+@pytest.mark.parametrize("make", [make_yolo, make_coco, make_voc, make_outlines])
 def test_second_opening_reads_nothing_and_is_equal(
     tmp_path: Path, reads: list[str], make: Callable[[Path], Path]
 ) -> None:

@@ -112,6 +112,28 @@ def test_polygons_without_bbox_give_their_common_box(tmp_path: Path) -> None:
     np.testing.assert_allclose(record.boxes_xyxy_src, [[10, 10, 60, 60]])
 
 
+def test_outlines_are_kept_with_all_parts_and_run_lengths_counted(tmp_path: Path) -> None:
+    rings = [[10, 10, 30, 10, 30, 40], [50, 50, 60, 50, 60, 60, 50, 101]]
+    bad: list[Any] = [[1, 2, 3, 4], [1, 2, 3, 4, 5], ["x"], 7, [1, 2, 3, 4, 5, float("nan")]]
+    runs = {"size": [100, 200], "counts": [2010, 5, 17985]}
+    annotations = [box(), box(segmentation=rings), box(segmentation=runs), box(segmentation=[*bad, rings[0]])]
+    split = open_split(make_root(tmp_path, annotations), "train")
+    polygons = split.records[0].polygons
+    assert polygons is not None
+    assert polygons.has_rings.tolist() == [False, True, False, True]
+    first, second = polygons.rings(1)
+    np.testing.assert_allclose(first, [[10, 10], [30, 10], [30, 40]], rtol=1e-6)
+    np.testing.assert_allclose(second, [[50, 50], [60, 50], [60, 60], [50, 100]], rtol=1e-6)
+    np.testing.assert_allclose(polygons.rings(3), [first])
+    counts = {note.kind: note.count for note in split.account.notes}
+    assert counts["run-length mask (no outline for copy-paste)"] == 1
+    assert counts["part of a mask that is no polygon (left out)"] == 5
+
+
+def test_boxes_alone_have_no_outlines(tmp_path: Path) -> None:
+    assert open_split(make_root(tmp_path, [box()]), "train").records[0].polygons is None
+
+
 @pytest.mark.parametrize("image_id", [139, "000139", "图 1"])
 def test_image_ids_come_back_unchanged(tmp_path: Path, image_id: int | str) -> None:
     root = make_root(tmp_path, [box(image_id=image_id)], [image_entry(image_id)])
@@ -177,7 +199,8 @@ def test_boxes_of_unturned_pixels_are_turned_with_the_image(tmp_path: Path, orie
     stored = Image.fromarray(upright).transpose(TURNED[orientation])
     assert stored.size == (WIDTH, HEIGHT)
     x1, y1, x2, y2 = stored.convert("L").getbbox() or (0, 0, 0, 0)
-    root = make_root(tmp_path, [box([x1, y1, x2 - x1, y2 - y1])])
+    ring = [x1, y1, x2, y1, x2, y2, x1, y2]
+    root = make_root(tmp_path, [box([x1, y1, x2 - x1, y2 - y1], segmentation=[ring])])
     exif = Image.Exif()
     exif[0x0112] = orientation
     stored.save(root / "train2017/a.png", exif=exif)
@@ -185,6 +208,9 @@ def test_boxes_of_unturned_pixels_are_turned_with_the_image(tmp_path: Path, orie
     (record,) = split.records
     assert (record.height_src, record.width_src) == (WIDTH, HEIGHT)
     np.testing.assert_allclose(record.boxes_xyxy_src, [[10, 30, 30, 70]], atol=1e-9)
+    assert record.polygons is not None
+    corners = {tuple(point) for point in np.round(record.polygons.rings(0)[0], 3).tolist()}
+    assert corners == {(10, 30), (30, 30), (30, 70), (10, 70)}
     assert [note.count for note in split.account.notes if "EXIF" in note.kind] == [1]
 
 

@@ -107,6 +107,17 @@ def test_boxes_are_pixels_of_the_upright_image(tmp_path: Path) -> None:
     assert record.image_id == "a"
 
 
+def test_polygon_rows_keep_their_outline(tmp_path: Path) -> None:
+    root = make_root(tmp_path, "2 0.5 0.5 0.2 0.4\n0 -0.04 0.5 0.5 0.5 0.5 1.04\n0 0.1 0.2 0.3 0.2\n")
+    (record,) = open_split(root, "train").records
+    assert record.polygons is not None
+    assert record.polygons.has_rings.tolist() == [False, True, False]
+    assert record.polygons.rings(0) == []
+    np.testing.assert_allclose(record.polygons.rings(1), [[[0, 50], [100, 50], [100, 100]]])
+    (plain,) = open_split(make_root(tmp_path / "boxes", "2 0.5 0.5 0.2 0.4"), "train").records
+    assert plain.polygons is None
+
+
 def test_message_tells_found_and_expected() -> None:
     with pytest.raises(RowError, match=r"found 51 fields, expected 5 or 5 \+ K·D = 56 with K=17, D=3 from `kpt_shape`"):
         parse_row("0 " + "0.5 " * 50, CLASSES, (17, 3))

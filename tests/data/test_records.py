@@ -1,10 +1,11 @@
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from lucid_yolo.data.records import SharedRecords
-from lucid_yolo.structures import ImageRecord
+from lucid_yolo.structures import ImageRecord, Polygons
 
 
 def make(index: int, image_id: int | str, count: int) -> ImageRecord:
@@ -52,3 +53,25 @@ def test_a_pickle_keeps_the_values() -> None:
     shared = pickle.loads(pickle.dumps(SharedRecords(RECORDS)))
     for index, record in enumerate(RECORDS):
         assert_equal(record, shared[index])
+
+
+def outlined(index: int, rings: list[int]) -> ImageRecord:
+    """An image whose objects have so many rings each."""
+    rng = np.random.default_rng(index)
+    shapes = [[rng.uniform(0, 9, (3 + ring, 2)) for ring in range(count)] for count in rings]
+    return replace(make(index, index, len(rings)), polygons=Polygons.pack(shapes))
+
+
+def test_outlines_come_back_for_the_right_objects() -> None:
+    records = [make(0, 0, 2), outlined(1, [1, 0, 3]), make(2, 2, 0), outlined(3, [0, 2]), make(4, 4, 1)]
+    shared = pickle.loads(pickle.dumps(SharedRecords(records)))
+    for record, other in zip(records, shared, strict=True):
+        if record.polygons is None:
+            assert other.polygons is None
+            continue
+        np.testing.assert_array_equal(other.polygons.has_rings, record.polygons.has_rings)
+        for row in range(len(record.labels)):
+            expected, found = record.polygons.rings(row), other.polygons.rings(row)
+            assert len(found) == len(expected)
+            for left, right in zip(expected, found, strict=True):
+                np.testing.assert_array_equal(left, right)

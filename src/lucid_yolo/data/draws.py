@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
-MOSAIC, AFFINE, FLIP, COLOR, MIX, CUT = range(6)
-NUM_TRANSFORMS, DRAWS_PER_TRANSFORM = 6, 8
+MOSAIC, AFFINE, FLIP, COLOR, MIX, CUT, PASTE = range(7)
+NUM_TRANSFORMS, DRAWS_PER_TRANSFORM = 7, 8
 
 # Last counter word of the generator: what the stream is for.
 SAMPLE_STREAM, ORDER_STREAM, MIX_STREAM, CUT_STREAM, SHARE_STREAM, RESAMPLE_STREAM = range(6)
+PASTE_STREAM, OBJECT_STREAM = 6, 7
 
 # The 32nd smallest of 63 uniforms is distributed as Beta(32, 32).
 _SHARE_RANK, _SHARE_DRAWS = 31, 63
@@ -46,6 +47,19 @@ def mix_share(seed: int, epoch: int, sample_index: int, visit: int = 0) -> float
         visit: Earlier uses of the sample in the same epoch.
     """
     return float(np.sort(_uniforms(seed, epoch, sample_index, visit, SHARE_STREAM, _SHARE_DRAWS))[_SHARE_RANK])
+
+
+def object_draws(seed: int, epoch: int, sample_index: int, visit: int, count: int) -> np.ndarray:
+    """Return ``[count]`` uniforms in [0, 1), one for each object that a sample may paste.
+
+    Args:
+        seed: Seed of the run.
+        epoch: Epoch, at least 0.
+        sample_index: Position in the split.
+        visit: Earlier uses of the sample in the same epoch.
+        count: Number of objects.
+    """
+    return _uniforms(seed, epoch, sample_index, visit, OBJECT_STREAM, count)
 
 
 def epoch_keys(seed: int, epoch: int, count: int, stream: int = ORDER_STREAM) -> np.ndarray:

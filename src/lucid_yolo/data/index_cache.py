@@ -16,18 +16,19 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from lucid_yolo.data.account import LeftOut, Note, RowAccount, RowEntry
+from lucid_yolo.data.polygons import join_polygons, polygons_part
 from lucid_yolo.data.readers.inputs import InputTrace
 from lucid_yolo.data.readers.layout import IMAGE_SUFFIXES
-from lucid_yolo.structures import ImageRecord
+from lucid_yolo.structures import ImageRecord, Polygons
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 SETTLE_S = 2.0
 
 Index = tuple[tuple[ImageRecord, ...], RowAccount]
@@ -158,6 +159,7 @@ def encode_index(index: Index) -> Arrays:
     heads = [[r.path, r.image_id] for r in records]
     return {
         **joined,
+        **vars(join_polygons(records)),
         "numbers": np.array(numbers, np.int64).reshape(-1, 4),
         "heads": _to_bytes(heads),
         "account": _to_bytes(account.to_dict()),
@@ -168,10 +170,15 @@ def decode_index(arrays: Mapping[str, np.ndarray]) -> Index:
     """Invert :func:`encode_index`."""
     numbers, heads = arrays["numbers"].tolist(), json.loads(arrays["heads"].tobytes())
     rows = {name: arrays[name] for name, _, _ in _ROW_ARRAYS}
+    polygons = Polygons(**{field.name: arrays[field.name] for field in fields(Polygons)})
     records, start = [], 0
     for (height, width, num_label_rows, num_rows), (path, image_id) in zip(numbers, heads, strict=True):
-        part = {name: values[start : start + num_rows] for name, values in rows.items()}
-        records.append(ImageRecord(path, image_id, height, width, num_label_rows=num_label_rows, **part))
+        span = slice(start, start + num_rows)
+        part = {name: values[span] for name, values in rows.items()}
+        outlines = polygons_part(polygons, span)
+        records.append(
+            ImageRecord(path, image_id, height, width, **part, num_label_rows=num_label_rows, polygons=outlines)
+        )
         start += num_rows
     return tuple(records), _decode_account(json.loads(arrays["account"].tobytes()))
 

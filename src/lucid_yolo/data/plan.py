@@ -6,21 +6,36 @@ apply it. Coordinates are continuous: pixel ``i`` covers ``[i, i + 1]``.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import compress
 from typing import Any
 
 import numpy as np
 
-from lucid_yolo.data.draws import AFFINE, COLOR, CUT, CUT_STREAM, FLIP, MIX, MIX_STREAM, MOSAIC, mix_share
+from lucid_yolo.data.draws import (
+    AFFINE,
+    COLOR,
+    CUT,
+    CUT_STREAM,
+    FLIP,
+    MIX,
+    MIX_STREAM,
+    MOSAIC,
+    PASTE,
+    PASTE_STREAM,
+    mix_share,
+    object_draws,
+)
 from lucid_yolo.data.draws import sample_draws as sample_draws
+from lucid_yolo.data.outlined import OutlinedObjects
 from lucid_yolo.data.policy import AugmentPolicy as AugmentPolicy
 from lucid_yolo.data.sampling import EpochOrder, Sampling, epoch_order, sampling_weights
+from lucid_yolo.data.transforms import Affine as Affine
+from lucid_yolo.data.transforms import canvas_to_output, cut_region, hsv_gains
 from lucid_yolo.geometry.letterbox import letterbox
 from lucid_yolo.structures import ImageRecord, target_capacity
 
-Affine = tuple[float, float, float, float, float, float]
 Draws = list[list[float]]
 
 IDENTITY_MATRIX: Affine = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0)
@@ -44,7 +59,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class SamplePlan:
-    """One training image: sources joined, warped, a region pasted, blended, coloured, in this order.
+    """One training image: sources joined, warped, objects pasted, a region pasted, blended, coloured, in this order.
 
     Attributes:
         sample_index: Position in the split of the image the sample stands for.
@@ -57,6 +72,7 @@ class SamplePlan:
         is_flipped_ud: The map mirrors top and bottom.
         hsv_gains: Hue shift as a fraction of the circle, saturation factor, value factor.
         is_bgr: Red and blue are swapped after the gains.
+        paste: Objects pasted once more where they cover little of others.
         cut: Region of a second sample, pasted where it covers no object.
         mix: Second sample blended with this one.
     """
@@ -71,6 +87,7 @@ class SamplePlan:
     is_flipped_ud: bool = False
     hsv_gains: tuple[float, float, float] = IDENTITY_GAINS
     is_bgr: bool = False
+    paste: CopyPaste | None = None
     cut: CutMix | None = None
     mix: MixUp | None = None
 
@@ -78,26 +95,48 @@ class SamplePlan:
     def source_indices(self) -> tuple[int, ...]:
         """Positions in the split of every image that the sample is made of, partners included."""
         own = tuple(placement.source_index for placement in self.placements)
-        partners = [part.partner.source_indices for part in (self.cut, self.mix) if part is not None]
-        return sum(partners, own)
+        partners = [part.partner for part in (self.paste, self.cut, self.mix) if part is not None]
+        return sum((partner.source_indices for partner in partners if partner is not None), own)
 
     def to_dict(self) -> dict[str, Any]:
         """Return numbers and lists, ready for JSON."""
         state = {field.name: getattr(self, field.name) for field in fields(self)}
         placements = [[p.source_index, list(p.offset_xy_px), list(p.clip_xyxy_px)] for p in self.placements]
         lists = {name: list(state[name]) for name in ("matrix", "perspective", "hsv_gains")}
+        paste = self.paste and {
+            "partner": self.paste.partner and self.paste.partner.to_dict(),
+            "objects": [list(pair) for pair in self.paste.objects],
+        }
         cut = self.cut and [self.cut.partner.to_dict(), list(self.cut.region_xyxy_px)]
         mix = self.mix and [self.mix.partner.to_dict(), self.mix.share]
-        return {**state, **lists, "placements": placements, "cut": cut, "mix": mix}
+        return {**state, **lists, "placements": placements, "paste": paste, "cut": cut, "mix": mix}
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> SamplePlan:
         """Invert :meth:`to_dict`."""
         placements = tuple(Placement(i, tuple(offset), tuple(clip)) for i, offset, clip in state["placements"])
         tuples = {name: tuple(state[name]) for name in ("matrix", "perspective", "hsv_gains")}
+        paste = state["paste"] and CopyPaste(
+            state["paste"]["partner"] and cls.from_dict(state["paste"]["partner"]),
+            tuple((placement, row) for placement, row in state["paste"]["objects"]),
+        )
         cut = state["cut"] and CutMix(cls.from_dict(state["cut"][0]), tuple(state["cut"][1]))
         mix = state["mix"] and MixUp(cls.from_dict(state["mix"][0]), state["mix"][1])
-        return cls(**{**state, **tuples, "placements": placements, "cut": cut, "mix": mix})
+        return cls(**{**state, **tuples, "placements": placements, "paste": paste, "cut": cut, "mix": mix})
+
+
+@dataclass(frozen=True, slots=True)
+class CopyPaste:
+    """Objects with outlines, pasted where each covers less than 0.3 of every box there.
+
+    Attributes:
+        partner: The sample they come from, without colour changes and partners of its own; None for the sample itself,
+            mirrored left and right.
+        objects: (placement, row): position among the partner's placements, and in the record of its source.
+    """
+
+    partner: SamplePlan | None
+    objects: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +246,8 @@ class TrainPlanner:
         self._extents_px = np.array([_extent(record, image_size_px) for record in records])
         self._num_rows = np.array([record.num_label_rows for record in records])
         self._weights = sampling_weights(records, sampling, repeat_threshold)
+        outlined = OutlinedObjects(records if policy.copy_paste else ())
+        self._outlined = outlined if len(outlined) else None
         self._last_order: tuple[int, EpochOrder] | None = None
 
     @property
@@ -232,9 +273,12 @@ class TrainPlanner:
         epoch, index = divmod(batch_index, self.batches_per_epoch)
         start, local_start = index * self.batch_size * self.world_size, self.rank * self.batch_size
         drafts = [self._draft(epoch, start + row) for row in range(self.batch_size * self.world_size)]
-        capacity = target_capacity(max(int(self._num_rows[list(draft.all_sources)].sum()) for draft in drafts))
+        capacity = target_capacity(max(self._count_rows(draft) for draft in drafts))
         samples = tuple(self._sample(draft) for draft in drafts[local_start : local_start + self.batch_size])
         return BatchPlan(batch_index, epoch, samples, capacity)
+
+    def _count_rows(self, draft: _Draft) -> int:
+        return int(self._num_rows[list(draft.all_sources)].sum()) + len(draft.objects)
 
     def _order(self, epoch: int) -> EpochOrder:
         if self._last_order is None or self._last_order[0] != epoch:
@@ -255,7 +299,17 @@ class TrainPlanner:
         if draws[MIX][0] < policy.mixup:
             mix = self._joined(order.pool, self._pick(order.pool, draws[MIX][1]), sample_draws(*key, MIX_STREAM))
         own = self._joined(order.pool, sample_index, draws)
-        return _Draft(own.sources, draws, cut, mix, mix_share(*key) if mix else 1.0)
+        draft = _Draft(own.sources, draws, cut, mix, mix_share(*key) if mix else 1.0)
+        return draft if self._outlined is None else self._pasted(draft, order.pool, key)
+
+    def _pasted(self, draft: _Draft, pool: np.ndarray, key: tuple[int, int, int, int]) -> _Draft:
+        assert self._outlined is not None
+        partner = None
+        if self.policy.copy_paste_mode == "mixup":
+            partner = self._joined(pool, self._pick(pool, draft.draws[PASTE][0]), sample_draws(*key, PASTE_STREAM))
+        objects = self._outlined.of(draft.sources if partner is None else partner.sources)
+        is_picked = object_draws(*key, len(objects)) < self.policy.copy_paste
+        return replace(draft, paste=partner, objects=tuple(compress(objects, is_picked)))
 
     def _joined(self, pool: np.ndarray, sample_index: int, draws: Draws) -> _Draft:
         if draws[MOSAIC][0] >= self.policy.mosaic:
@@ -268,16 +322,19 @@ class TrainPlanner:
 
     def _sample(self, draft: _Draft) -> SamplePlan:
         plan, size, draws = self._uncolored(draft), self.image_size_px, draft.draws
-        cut = None if draft.cut is None else CutMix(self._uncolored(draft.cut), _region(draws[CUT], size))
+        paste = None
+        if draft.objects:
+            paste = CopyPaste(None if draft.paste is None else self._uncolored(draft.paste), draft.objects)
+        cut = None if draft.cut is None else CutMix(self._uncolored(draft.cut), cut_region(draws[CUT], size))
         mix = None if draft.mix is None else MixUp(self._uncolored(draft.mix), draft.share)
-        gains, is_bgr = _hsv_gains(self.policy, draws[COLOR]), draws[COLOR][3] < self.policy.bgr
-        return replace(plan, hsv_gains=gains, is_bgr=is_bgr, cut=cut, mix=mix)
+        gains, is_bgr = hsv_gains(self.policy, draws[COLOR]), draws[COLOR][3] < self.policy.bgr
+        return replace(plan, hsv_gains=gains, is_bgr=is_bgr, paste=paste, cut=cut, mix=mix)
 
     def _uncolored(self, draft: _Draft) -> SamplePlan:
         size, policy, draws = self.image_size_px, self.policy, draft.draws
         canvas_size = size if len(draft.sources) == 1 else 2 * size
         flips = (draws[FLIP][0] < policy.fliplr, draws[FLIP][1] < policy.flipud)
-        matrix, perspective = _canvas_to_output(policy, draws[AFFINE], canvas_size, size, flips)
+        matrix, perspective = canvas_to_output(policy, draws[AFFINE], canvas_size, size, flips)
         return SamplePlan(
             sample_index=draft.sources[0],
             placements=self._placements(draft.sources, draws[MOSAIC]),
@@ -313,6 +370,8 @@ class _Draft:
     cut: _Draft | None = None
     mix: _Draft | None = None
     share: float = 1.0
+    paste: _Draft | None = None
+    objects: tuple[tuple[int, int], ...] = ()
 
     @property
     def all_sources(self) -> tuple[int, ...]:
@@ -327,43 +386,3 @@ def _extent(record: ImageRecord, image_size_px: int) -> tuple[int, int, int, int
 def _centered(source_index: int, extent_xywh_px: Sequence[int]) -> Placement:
     left, top, width, height = extent_xywh_px
     return Placement(source_index, (left, top), (left, top, left + width, top + height))
-
-
-def _canvas_to_output(
-    policy: AugmentPolicy, draws: list[float], canvas_size: int, size: int, flips: tuple[bool, bool]
-) -> tuple[Affine, tuple[float, float]]:
-    """Tilt, scale, shear and rotate about the canvas centre, move it to the output centre, shift, then flip."""
-    scale_draw, angle_draw, shear_x_draw, shear_y_draw, *shift_draws, tilt_x, tilt_y = (2 * u - 1 for u in draws)
-    scale, angle = 1 + policy.scale * scale_draw, math.radians(policy.degrees * angle_draw)
-    shear_x, shear_y = (math.tan(math.radians(policy.shear * draw)) for draw in (shear_x_draw, shear_y_draw))
-    cos, sin = scale * math.cos(angle), scale * math.sin(angle)
-    center = canvas_size / 2
-    # Third row of the map, [*depth, depth_0]: the depth is 1 at the canvas centre and linear in x and y.
-    depth = (policy.perspective * tilt_x / center, policy.perspective * tilt_y / center)
-    depth_0 = 1 - sum(depth) * center
-    rows = []
-    for row, shift_draw, is_flipped in zip(
-        ((cos - sin * shear_y, cos * shear_x - sin), (sin + cos * shear_y, sin * shear_x + cos)),
-        shift_draws,
-        flips,
-        strict=True,
-    ):
-        shift = size * (0.5 + policy.translate * shift_draw)
-        moved = (row[0] + shift * depth[0], row[1] + shift * depth[1], shift * depth_0 - sum(row) * center)
-        if is_flipped:
-            moved = (size * depth[0] - moved[0], size * depth[1] - moved[1], size * depth_0 - moved[2])
-        rows.append(tuple(value / depth_0 for value in moved))
-    (xx, xy, x0), (yx, yy, y0) = rows
-    return (xx, xy, x0, yx, yy, y0), (depth[0] / depth_0, depth[1] / depth_0)
-
-
-def _region(draws: list[float], size: int) -> tuple[int, int, int, int]:
-    """Return a square region of uniform area and centre, cut off at the borders (CutMix, section 3.1)."""
-    half, center_x, center_y = 0.5 * size * math.sqrt(draws[2]), draws[3] * size, draws[4] * size
-    low_x, low_y, high_x, high_y = center_x - half, center_y - half, center_x + half, center_y + half
-    return max(int(low_x), 0), max(int(low_y), 0), min(int(high_x), size), min(int(high_y), size)
-
-
-def _hsv_gains(policy: AugmentPolicy, draws: list[float]) -> tuple[float, float, float]:
-    hue, saturation, value = (2 * u - 1 for u in draws[:3])
-    return policy.hsv_h * hue, 1 + policy.hsv_s * saturation, 1 + policy.hsv_v * value

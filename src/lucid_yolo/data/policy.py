@@ -3,7 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Literal, get_args
+
+PasteMode = Literal["flip", "mixup"]
+
+_FRACTIONS = (
+    "mosaic",
+    "translate",
+    "fliplr",
+    "flipud",
+    "hsv_h",
+    "hsv_s",
+    "hsv_v",
+    "bgr",
+    "mixup",
+    "cutmix",
+    "copy_paste",
+)
 
 
 @dataclass(frozen=True)
@@ -12,7 +28,7 @@ class AugmentPolicy:
 
     Attributes:
         mosaic: Probability of joining four images.
-        close_mosaic: Number of last epochs in which images are not joined: no mosaic, mix-up or cut-mix.
+        close_mosaic: Number of last epochs in which images are not joined: no mosaic, mix-up, cut-mix or copy-paste.
         degrees: Largest rotation to either side, in degrees, [0, 180].
         translate: Largest shift to either side, as a fraction of the image size, [0, 1].
         scale: Largest relative change of size to either side, [0, 1).
@@ -26,6 +42,11 @@ class AugmentPolicy:
         bgr: Probability of swapping red and blue.
         mixup: Probability of blending with a second sample; both keep their labels.
         cutmix: Probability of trying to paste a rectangle of a second sample where no object is.
+        copy_paste: Probability, for each object with an outline by itself, of trying to paste it once more; it is
+            pasted where it covers less than 0.3 of the box of every object there. Objects with only a box stay as
+            they are.
+        copy_paste_mode: Where the objects come from: ``"flip"``, the sample mirrored left and right, or ``"mixup"``, a
+            second sample.
     """
 
     mosaic: float = 1.0
@@ -43,11 +64,16 @@ class AugmentPolicy:
     bgr: float = 0.0
     mixup: float = 0.0
     cutmix: float = 0.0
+    copy_paste: float = 0.0
+    copy_paste_mode: PasteMode = "flip"
 
     def __post_init__(self) -> None:
         if self.close_mosaic < 0:
             raise ValueError(f"close_mosaic: expected a number of epochs >= 0, found {self.close_mosaic}")
-        for name in ("mosaic", "translate", "fliplr", "flipud", "hsv_h", "hsv_s", "hsv_v", "bgr", "mixup", "cutmix"):
+        if self.copy_paste_mode not in get_args(PasteMode):
+            modes = ", ".join(get_args(PasteMode))
+            raise ValueError(f"copy_paste_mode: expected one of {modes}, found {self.copy_paste_mode!r}")
+        for name in _FRACTIONS:
             self._check(name, getattr(self, name) <= 1, "[0, 1]")
         self._check("degrees", self.degrees <= 180, "[0, 180]")
         self._check("scale", self.scale < 1, "[0, 1)")
@@ -62,5 +88,5 @@ class AugmentPolicy:
     @classmethod
     def none(cls) -> AugmentPolicy:
         """Return the policy that changes nothing: every image is letterboxed."""
-        zeros: dict[str, Any] = dict.fromkeys((field.name for field in fields(cls)), 0.0)
+        zeros: dict[str, Any] = {field.name: 0.0 for field in fields(cls) if field.name != "copy_paste_mode"}
         return cls(**{**zeros, "close_mosaic": 0})

@@ -9,7 +9,8 @@ from typing import overload
 import numpy as np
 import torch
 
-from lucid_yolo.structures import ImageRecord
+from lucid_yolo.data.polygons import join_polygons, polygons_part
+from lucid_yolo.structures import ImageRecord, Polygons
 
 
 class SharedArray:
@@ -53,6 +54,9 @@ class SharedRecords(Sequence[ImageRecord]):
         self._areas = SharedArray(_joined([record.area_src for record in records], np.float64))
         self._labels = SharedArray(_joined([record.labels for record in records], np.int64))
         self._is_ignored = SharedArray(_joined([record.is_ignored for record in records], np.bool_))
+        polygons = join_polygons(records)
+        self._points = SharedArray(polygons.points_xy_src)
+        self._ring_ends, self._object_ends = SharedArray(polygons.ring_ends), SharedArray(polygons.object_ends)
 
     @classmethod
     def of(cls, records: Sequence[ImageRecord]) -> SharedRecords:
@@ -72,6 +76,7 @@ class SharedRecords(Sequence[ImageRecord]):
         index = range(len(self))[index]
         rows = _span(self._ends.array, index)
         path, image_id = self._text_of(index)
+        polygons = Polygons(self._points.array, self._ring_ends.array, self._object_ends.array)
         return ImageRecord(
             path,
             image_id,
@@ -81,6 +86,7 @@ class SharedRecords(Sequence[ImageRecord]):
             self._is_ignored.array[rows],
             self._areas.array[rows],
             int(self._sizes.array[index, 2]),
+            polygons_part(polygons, rows),
         )
 
     def path(self, index: int) -> str:

@@ -65,13 +65,26 @@ def warp_boxes(boxes_xyxy_px: np.ndarray, matrix: Affine, perspective: Perspecti
         matrix: First two rows of the canvas-to-output map.
         perspective: First two entries of the map's third row, whose last is 1.
     """
-    xx, xy, x0, yx, yy, y0 = matrix
-    corner_x, corner_y = boxes_xyxy_px[:, [0, 2, 0, 2]], boxes_xyxy_px[:, [1, 1, 3, 3]]
-    x, y = xx * corner_x + xy * corner_y + x0, yx * corner_x + yy * corner_y + y0
-    if perspective != _AFFINE:
-        depth = perspective[0] * corner_x + perspective[1] * corner_y + 1
-        x, y = x / depth, y / depth
+    corners = boxes_xyxy_px[:, [[0, 1], [2, 1], [0, 3], [2, 3]]]
+    moved = warp_points(corners, matrix, perspective)
+    x, y = moved[..., 0], moved[..., 1]
     return np.stack((x.min(1), y.min(1), x.max(1), y.max(1)), 1)
+
+
+def warp_points(points_xy_px: np.ndarray, matrix: Affine, perspective: Perspective = _AFFINE) -> np.ndarray:
+    """Map points from the canvas to the output.
+
+    Args:
+        points_xy_px: ``[..., 2]`` canvas points.
+        matrix: First two rows of the canvas-to-output map.
+        perspective: First two entries of the map's third row, whose last is 1.
+    """
+    xx, xy, x0, yx, yy, y0 = matrix
+    x, y = points_xy_px[..., 0], points_xy_px[..., 1]
+    moved = np.stack((xx * x + xy * y + x0, yx * x + yy * y + y0), -1)
+    if perspective != _AFFINE:
+        moved /= (perspective[0] * x + perspective[1] * y + 1)[..., None]
+    return moved
 
 
 def visible_rectangle(

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import cv2
 import numpy as np
 
-from lucid_yolo.data.augment.affine import move_boxes, visible_rectangle, warp_boxes, warp_image
+from lucid_yolo.data.augment.affine import move_boxes, stays, visible_rectangle, warp_boxes, warp_image
 from lucid_yolo.data.augment.canvas import compose
 from lucid_yolo.data.augment.color import shift_hsv
 from lucid_yolo.data.augment.join import blend, cut_boxes, is_region_free, paste_region
-from lucid_yolo.data.plan import Placement, SamplePlan
+from lucid_yolo.data.augment.paste import covers_little, cut_out, draw_mask, mirror_boxes, uncovered_boxes
+from lucid_yolo.data.plan import CopyPaste, Placement, SamplePlan
 from lucid_yolo.data.sources import PreparedSource
 from lucid_yolo.geometry.letterbox import letterbox
 from lucid_yolo.structures import ImageRecord
@@ -81,6 +83,8 @@ def _joined(
     plan: SamplePlan, records: Sequence[ImageRecord], prepared: PreparedSource, out: np.ndarray | None = None
 ) -> tuple[np.ndarray, MovedTargets]:
     image, targets = _warped(plan, records, prepared, out)
+    if plan.paste is not None:
+        targets = _paste(plan, plan.paste, image, targets, records, prepared)
     if plan.cut is not None and is_region_free(targets.boxes_xyxy_px, plan.cut.region_xyxy_px):
         partner, others = _joined(plan.cut.partner, records, prepared)
         image = paste_region(image, partner, plan.cut.region_xyxy_px)
@@ -90,6 +94,36 @@ def _joined(
         partner, others = _joined(plan.mix.partner, records, prepared)
         image, targets = blend(image, partner, plan.mix.share), targets.joined(others)
     return image, targets
+
+
+def _paste(
+    plan: SamplePlan,
+    paste: CopyPaste,
+    image: np.ndarray,
+    targets: MovedTargets,
+    records: Sequence[ImageRecord],
+    prepared: PreparedSource,
+) -> MovedTargets:
+    """Paste objects into the image and return its targets: what is left of its own, and the pasted ones."""
+    source = paste.partner or plan
+    picture = image if paste.partner is None else _joined(paste.partner, records, prepared)[0]
+    indices = [placement.source_index for placement in source.placements]
+    readable = [(place, row) for place, row in paste.objects if not prepared.is_undecodable(indices[place])]
+    cutouts = cut_out(source, readable, records)
+    boxes = cutouts.boxes_xyxy_px
+    if paste.partner is None:
+        boxes = mirror_boxes(boxes, plan.output_size_px)
+    keep = covers_little(boxes, targets.boxes_xyxy_px)
+    if not keep.any():
+        return targets
+    mask = draw_mask(source, cutouts.where(keep))
+    if paste.partner is None:
+        picture, mask = cv2.flip(image, 1), cv2.flip(mask, 1)
+    cv2.copyTo(picture, mask, image)
+    left = uncovered_boxes(targets.boxes_xyxy_px, mask)
+    is_left = stays(left, targets.boxes_xyxy_px, targets.is_ignored)
+    pasted = MovedTargets(boxes, cutouts.labels, np.zeros(len(boxes), bool)).where(keep)
+    return MovedTargets(left, targets.labels, targets.is_ignored).where(is_left).joined(pasted)
 
 
 def _warped(

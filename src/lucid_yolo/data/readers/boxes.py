@@ -12,7 +12,7 @@ import numpy as np
 
 from lucid_yolo.data.account import AccountBuilder
 from lucid_yolo.data.image import ImageHeader, read_header
-from lucid_yolo.structures import ImageRecord
+from lucid_yolo.structures import ImageRecord, Polygons
 
 OUTSIDE_LIMIT = 0.05
 """Coordinates up to this fraction of the side beyond the image are clipped; further out the row is dropped."""
@@ -83,17 +83,34 @@ class RecordBuilder:
     labels: list[int] = field(default_factory=list)
     is_ignored: list[bool] = field(default_factory=list)
     area_src: list[float] = field(default_factory=list)
+    rings_xy_src: list[list[np.ndarray]] = field(default_factory=list)
     num_label_rows: int = 0
 
     def append(
-        self, box: Box, label: int, size_src: tuple[int, int], is_ignored: bool = False, area_src: float | None = None
+        self,
+        box: Box,
+        label: int,
+        size_src: tuple[int, int],
+        is_ignored: bool = False,
+        area_src: float | None = None,
+        rings_xy_norm: Sequence[np.ndarray] = (),
     ) -> None:
-        """Add one row; ``size_src`` is (height, width), ``area_src`` the annotated area if the format has one."""
+        """Add one row.
+
+        Args:
+            box: In fractions of the image.
+            label: Contiguous class index.
+            size_src: (height, width).
+            is_ignored: True for an ignore region.
+            area_src: The annotated area if the format has one.
+            rings_xy_norm: The outline if there is one, ``[k, 2]`` per part, fractions of the image; clipped to it.
+        """
         height, width = size_src
         x1, y1, x2, y2 = box.xyxy_norm
         self.boxes_xyxy_src.append((x1 * width, y1 * height, x2 * width, y2 * height))
         self.labels.append(label)
         self.is_ignored.append(is_ignored)
+        self.rings_xy_src.append([np.clip(ring, 0, 1) * (width, height) for ring in rings_xy_norm])
         self.area_src.append((x2 - x1) * width * (y2 - y1) * height if area_src is None else area_src)
 
     def freeze(self, path: Path, image_id: int | str, size_src: tuple[int, int]) -> ImageRecord:
@@ -108,6 +125,7 @@ class RecordBuilder:
             is_ignored=np.array(self.is_ignored, np.bool_),
             area_src=np.array(self.area_src, np.float64),
             num_label_rows=self.num_label_rows,
+            polygons=Polygons.pack(self.rings_xy_src) if any(self.rings_xy_src) else None,
         )
 
 

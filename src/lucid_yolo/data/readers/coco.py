@@ -2,6 +2,7 @@
 
 * Category ids may be any integers; labels are their positions in ascending order.
 * ``iscrowd`` (or ``ignore``) annotations become ignore regions, neither objects nor background.
+* ``segmentation`` polygons are kept as outlines, all parts; run-length masks are not.
 * An annotation without ``bbox`` takes the box of its polygons or of its run-length mask.
 * A split may have several files; image ids that repeat between them are told apart by the file's name.
 * A file name is sought below the folders that the YAML names beside the JSON, then below the usual ones.
@@ -18,6 +19,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from lucid_yolo.data.account import AccountBuilder, RowAccount
 from lucid_yolo.data.image import ImageHeader
@@ -302,7 +305,8 @@ def _read_annotations(
         area = annotation.content.get("area")
         has_area = isinstance(area, int | float) and 0 < area < _LARGEST_AREA
         area_src = float(area) * frame.area_scale if has_area and area is not None else None
-        builder.append(box, label, size_src, crowd_key is not None, area_src)
+        rings = [frame.place_points(ring) for ring in _parse_rings(annotation, account)]
+        builder.append(box, label, size_src, crowd_key is not None, area_src, rings)
         if crowd_key is None:
             enter_box(account, annotation.where, box)
         else:
@@ -342,6 +346,26 @@ def _parse_corners(content: dict[str, Any]) -> tuple[float, float, float, float]
     if w <= 0 or h <= 0:
         raise RowError("empty box", f"found width {w:g} and height {h:g}, expected both above 0")
     return x, y, x + w, y + h
+
+
+def _parse_rings(annotation: _Annotation, account: AccountBuilder) -> list[np.ndarray]:
+    """Return the parts of an outline in declared pixels; those that are none are counted and left out."""
+    segmentation = annotation.content.get("segmentation")
+    if isinstance(segmentation, dict):
+        account.note("run-length mask (no outline for copy-paste)", annotation.where)
+    if not isinstance(segmentation, list):
+        return []
+    rings = []
+    for part in segmentation:
+        try:
+            ring = np.array(part, np.float64).reshape(-1, 2)
+        except (TypeError, ValueError):
+            ring = np.empty((0, 2))
+        if len(ring) >= 3 and np.isfinite(ring).all():
+            rings.append(ring)
+        else:
+            account.note("part of a mask that is no polygon (left out)", annotation.where)
+    return rings
 
 
 def _bound_mask(segmentation: dict[str, Any]) -> tuple[int, int, int, int]:

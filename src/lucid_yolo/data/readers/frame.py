@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from lucid_yolo.data.image import ImageHeader
 from lucid_yolo.data.readers.boxes import OUTSIDE_LIMIT, Box, RowError, bound_points
 
@@ -81,3 +83,16 @@ class Frame:
             found = f"x {x1:g}..{x2:g}, y {y1:g}..{y2:g}"
             raise RowError("outside the image", f"found {found}, expected pixels of {self.width} x {self.height}")
         return bound_points(xs, ys)
+
+    def place_points(self, points_xy: np.ndarray) -> np.ndarray:
+        """Return declared-pixel points as fractions of the upright image.
+
+        Args:
+            points_xy: ``[k, 2]``.
+        """
+        x, y = points_xy[:, 0] / self.width, points_xy[:, 1] / self.height
+        if self.orientation in (6, 7):
+            y = 1 - y
+        if self.orientation in (7, 8):
+            x = 1 - x
+        return np.stack((y, x) if self.orientation >= 5 else (x, y), 1)

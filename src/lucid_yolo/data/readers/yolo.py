@@ -1,7 +1,7 @@
 """YOLO text labels: one file per image, one row per object, ``class cx cy w h`` in fractions of the upright image.
 
-* A row of ``1 + 2·n`` numbers, n >= 3, is a polygon (or oriented corners) and becomes its box. With ``kpt_shape`` a row
-  of ``5 + K·D`` numbers is a box with keypoints.
+* A row of ``1 + 2·n`` numbers, n >= 3, is a polygon (or oriented corners) and becomes its box and outline. With
+  ``kpt_shape`` a row of ``5 + K·D`` numbers is a box with keypoints.
 * An image without a label file is background. Rows of label files without an image are dropped, and said so.
 """
 
@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from pathlib import Path
+
+import numpy as np
 
 from lucid_yolo.data.account import AccountBuilder, RowAccount
 from lucid_yolo.data.image import ImageHeader
@@ -71,7 +73,9 @@ def parse_row(row: str, class_map: ClassMap, keypoint_shape: tuple[int, int] | N
     Raises:
         RowError: The row cannot be used; the reason and what was expected are in the error.
     """
-    return _RowReader(class_map, keypoint_shape).parse(row)
+    row_reader = _RowReader(class_map, keypoint_shape)
+    label, values = row_reader.parse(row)
+    return label, row_reader.bound(values)
 
 
 class _RowReader:
@@ -85,7 +89,7 @@ class _RowReader:
         self._expected_ids = f"an integer {ids[0]}..{ids[-1]}" if is_range else f"one of {list(ids)}"
         self._keypoint_shape = keypoint_shape
 
-    def parse(self, row: str) -> tuple[int, Box]:
+    def parse(self, row: str) -> tuple[int, list[float]]:
         if "\ufffd" in row or "\0" in row:
             raise RowError("not UTF-8 text", f"found {row[:40]!r}, expected plain numbers in UTF-8")
         fields = row.split()
@@ -94,7 +98,15 @@ class _RowReader:
             values = [float(text) for text in fields[1:]]
         except ValueError as error:
             raise RowError("not a number", f"found {row[:60]!r}, expected {self._expected_fields()}") from error
-        return label, self._parse_box(values)
+        return label, values
+
+    def outline(self, values: list[float]) -> list[np.ndarray]:
+        """Return the ring of a polygon row whose numbers are good; nothing for other rows."""
+        return [] if self._is_box(values) else [np.array(values).reshape(-1, 2)]
+
+    def _is_box(self, values: list[float]) -> bool:
+        num_keypoint_values = math.prod(self._keypoint_shape) if self._keypoint_shape else 0
+        return len(values) in (4, 4 + num_keypoint_values)
 
     def _parse_class(self, text: str, row: str) -> int:
         try:
@@ -111,9 +123,8 @@ class _RowReader:
             raise RowError("class id unknown", f"found {text}, expected {self._expected_ids}")
         return self._label_by_id[int(value)]
 
-    def _parse_box(self, values: list[float]) -> Box:
-        num_keypoint_values = math.prod(self._keypoint_shape) if self._keypoint_shape else 0
-        if len(values) in (4, 4 + num_keypoint_values):
+    def bound(self, values: list[float]) -> Box:
+        if self._is_box(values):
             cx, cy, w, h = values[:4]
             if w <= 0 or h <= 0:
                 raise RowError("empty box", f"found width {w:g} and height {h:g}, expected both above 0")
@@ -154,14 +165,15 @@ def _read_image_rows(
     for line, row in rows:
         where = f"{label_path}:{line}"
         try:
-            label, box = reader.parse(row)
+            label, values = reader.parse(row)
+            box = reader.bound(values)
         except RowError as error:
             account.drop(where, error.reason, error.detail)
             continue
         if row in seen:
             account.note("row repeated in its file (kept)", where)
         seen.add(row)
-        builder.append(box, label, size_src)
+        builder.append(box, label, size_src, rings_xy_norm=reader.outline(values))
         enter_box(account, where, box)
     record = builder.freeze(path, image_id, size_src)
     enter_record(account, record, header)
