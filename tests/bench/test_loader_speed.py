@@ -1,4 +1,5 @@
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import cv2
@@ -26,10 +27,11 @@ def data_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def threads() -> None:
+def threads() -> Iterator[None]:
+    before = torch.get_num_threads(), cv2.getNumThreads()
     yield
-    torch.set_num_threads(2)
-    cv2.setNumThreads(-1)
+    torch.set_num_threads(before[0])
+    cv2.setNumThreads(before[1])
 
 
 def measure(data_root: Path, num_workers: int) -> LoaderSpeed:

@@ -67,8 +67,7 @@ def test_without_a_gpu_there_is_no_recorded_column(drawn_root: Path, monkeypatch
     timing = measure_step(bench, batch_size=2, has_floor=True)
     assert device_work(lambda: None, torch.device("cpu")) is None
     assert (timing.recorded_ms, timing.is_equal, timing.num_device_operations) == (None, None, None)
-    assert timing.floor_ms is not None
-    assert timing.floor_ms < timing.compute_ms
-    assert timing.loader_ms is not None
-    assert timing.end_to_end_ms is not None
-    assert timing.loader_ms < timing.end_to_end_ms
+    for ms in (timing.floor_ms, timing.compute_ms, timing.loader_ms, timing.end_to_end_ms):
+        assert ms is not None
+        assert ms > 0
+    assert timing.images_per_s == pytest.approx(2000 / timing.end_to_end_ms)

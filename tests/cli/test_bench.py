@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import cv2
 import pytest
+import torch
 
 from lucid_yolo.bench import pair
 from lucid_yolo.bench.pair import FitFailedError, FitRun, PairResult
@@ -173,6 +176,16 @@ def test_pair_says_what_a_failed_fit_said(monkeypatch: pytest.MonkeyPatch, capsy
     assert main(["pair", "a.yaml"]) == 2
 
 
+@pytest.fixture
+def threads() -> Iterator[None]:
+    """Measuring a loader sets the process up like one of its workers."""
+    before = torch.get_num_threads(), cv2.getNumThreads()
+    yield
+    torch.set_num_threads(before[0])
+    cv2.setNumThreads(before[1])
+
+
+@pytest.mark.usefixtures("threads")
 def test_step_and_loader_report(data_root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     argv = ["step", "--device=cpu", "--image_size=64", "--batch_sizes=1", "--capacity=[64,256]", "--num_steps=1"]
     assert main([*argv, "--report=step.md"]) == 0
