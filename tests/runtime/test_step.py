@@ -3,8 +3,8 @@ import torch
 
 from lucid_yolo.optim.musgd import MuSGDConfig
 from lucid_yolo.optim.schedule import ScheduleConfig
-from lucid_yolo.runtime.state import TrainState, bad_updates
-from lucid_yolo.runtime.step import StepConfig, TrainStep, named_metrics
+from lucid_yolo.runtime.state import TrainState
+from lucid_yolo.runtime.step import StepConfig, TrainStep
 from lucid_yolo.structures import Batch
 from lucid_yolo.tasks import DetectTask
 from tiny_run import NUM_CLASSES, SIZE_PX, assert_same_bytes, make_batch, make_network, make_step, snapshot
@@ -20,6 +20,15 @@ def with_bad_pixel(batch: Batch, value: float = float("nan")) -> Batch:
     images[0, 1, 5, 7] = value
     object.__setattr__(batch, "images", images)
     return batch
+
+
+def named_metrics(names: tuple[str, ...], values: torch.Tensor) -> dict[str, float]:
+    return dict(zip(names, values.tolist(), strict=True))
+
+
+def bad_updates(state: TrainState) -> tuple[int, int, int]:
+    """Skipped in all, skipped in a row, first of the row."""
+    return int(state.num_skipped), int(state.bad_run_length), int(state.first_bad_update)
 
 
 def buffers_of(state: TrainState) -> torch.Tensor:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from lucid_yolo.models.network import Network
@@ -177,10 +177,3 @@ def has_intact_views(state: TrainState) -> bool:
     """Return whether every parameter of the network still lies in the state's flat buffer."""
     views = state.layout.views(state.params)
     return all(views[name].data_ptr() == p.data_ptr() for name, p in state.network.named_parameters())
-
-
-def bad_updates(state: TrainState) -> tuple[int, int, int]:
-    """Return (skipped in all, skipped in a row, first of the row). Synchronises."""
-    counters: Int[Tensor, 3] = torch.cat((state.num_skipped, state.bad_run_length, state.first_bad_update))
-    total, run, first = counters.tolist()
-    return total, run, first

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -292,8 +291,3 @@ class TrainStep:
         factor = torch.where(is_finite, torch.where(is_due, 2.0, 1.0), 0.5)
         state.loss_scale.mul_(factor)
         state.growth_count.mul_(~is_due)
-
-
-def named_metrics(names: tuple[str, ...], values: Tensor) -> Mapping[str, float]:
-    """Return plain numbers. Synchronises."""
-    return dict(zip(names, values.tolist(), strict=True))
