@@ -6,9 +6,15 @@ import torch
 
 from lucid_yolo.optim.groups import order_by_group
 from lucid_yolo.runtime.flat import ALIGNMENT, FlatLayout
-from lucid_yolo.runtime.state import TrainState, has_intact_views
+from lucid_yolo.runtime.state import TrainState
 from lucid_yolo.runtime.step import StepConfig, TrainStep
 from tiny_run import SIZE_PX, assert_same_bytes, make_batch, make_network, make_step, snapshot
+
+
+def has_intact_views(state: TrainState) -> bool:
+    """Return whether every parameter of the network still lies in the state's flat buffer."""
+    views = state.layout.views(state.params)
+    return all(views[name].data_ptr() == p.data_ptr() for name, p in state.network.named_parameters())
 
 
 def run(step: TrainStep, *seeds: int) -> torch.Tensor:

@@ -59,8 +59,8 @@ def detection_stems(in_channels: Sequence[int], num_classes: int) -> tuple[StemS
 class OutputConv(nn.Conv2d):
     """The last 1x1 convolution of a stem: float32 under any autocast, small normal weights, a given bias.
 
-    Computed as a matrix product over positions, which is what it is on channels-last memory; the deterministic
-    convolution algorithms for float32 are several times slower.
+    Computed as a matrix product over positions, which is what it is on channels-last memory: the deterministic
+    convolution algorithms for float32 go through Fourier transforms (gain: ``docs/log.md``).
     """
 
     def __init__(self, in_channels: int, out_channels: int, bias: float) -> None:

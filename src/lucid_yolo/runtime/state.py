@@ -171,9 +171,3 @@ def _point(network: Network, params: Mapping[str, Tensor], buffers: Mapping[str,
         parameter.grad = None
     for name, buffer in network.named_buffers():
         buffer.data = buffers[name]
-
-
-def has_intact_views(state: TrainState) -> bool:
-    """Return whether every parameter of the network still lies in the state's flat buffer."""
-    views = state.layout.views(state.params)
-    return all(views[name].data_ptr() == p.data_ptr() for name, p in state.network.named_parameters())
