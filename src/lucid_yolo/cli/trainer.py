@@ -28,6 +28,7 @@ from lucid_yolo.engine.pictures import RunPictures, draw_evaluation
 from lucid_yolo.engine.recording import RecordingOwner
 from lucid_yolo.engine.run_files import RunFiles
 from lucid_yolo.engine.strategy import StepDDPStrategy
+from lucid_yolo.engine.verdict import SpeedVerdict
 from lucid_yolo.models.scales import Variant
 from lucid_yolo.runtime.checkpoint_file import ModelMeta, read_checkpoint, read_meta
 from lucid_yolo.runtime.run_folder import next_run_folder
@@ -134,7 +135,12 @@ class RunCLI(LightningCLI):
         if self.config.subcommand != "fit":
             return callbacks
         self._dump_config()
-        callbacks += [RecordingOwner(), RunFiles(self.run_dir, self.config_dump), MetricsWriter(self.run_dir)]
+        callbacks += [
+            RecordingOwner(),
+            SpeedVerdict(),
+            RunFiles(self.run_dir, self.config_dump),
+            MetricsWriter(self.run_dir),
+        ]
         callbacks.append(RunPictures(self.run_dir))
         if flags.get("enable_checkpointing") is not False:
             callbacks.append(RunCheckpoint(self.run_dir, self.config["fit"].checkpoint_every))

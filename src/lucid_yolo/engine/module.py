@@ -32,7 +32,7 @@ from lucid_yolo.runtime.evaluation import Evaluation, SplitEvaluator, check_clas
 from lucid_yolo.runtime.precision import PrecisionName, resolve_precision
 from lucid_yolo.runtime.speed import Speed, choose_speed
 from lucid_yolo.runtime.state import TrainState
-from lucid_yolo.runtime.step import StepConfig, TrainStep
+from lucid_yolo.runtime.step import StepConfig, TrainBatch, TrainStep
 from lucid_yolo.structures import Batch, ClassMap
 from lucid_yolo.tasks.detect import LossGains
 from lucid_yolo.tasks.task import Task
@@ -169,7 +169,8 @@ class DetectorModule(LightningModule):
             self.optimizer_config,
         )
         schedule = build_schedule(self.schedule_config, self._run_length())
-        return TrainStep(TrainState(network), self._task(options), schedule, config, self._collective())
+        pixels = detector_data(self.trainer).train_source().resident
+        return TrainStep(TrainState(network), self._task(options), schedule, config, self._collective(), pixels)
 
     @override
     def configure_model(self) -> None:
@@ -215,7 +216,7 @@ class DetectorModule(LightningModule):
             self.train_step.record()
             self._detector.record()
 
-    def training_step(self, batch: Batch, batch_idx: int) -> None:
+    def training_step(self, batch: TrainBatch, batch_idx: int) -> None:
         """Run one micro-step; the last of an update goes through Lightning's optimiser, which counts it."""
         assert self.state is not None
         if self.state.micro_index + 1 == self.accumulate:
@@ -317,7 +318,7 @@ class DetectorModule(LightningModule):
             raise RuntimeError("the network is built by configure_model, which has not run")
         return self.network
 
-    def _run_step(self, batch: Batch) -> None:
+    def _run_step(self, batch: TrainBatch) -> None:
         assert self.train_step is not None
         self.last_metrics = self.train_step.run(batch)
 
