@@ -150,7 +150,7 @@ def test_a_video_gives_a_drawn_video(
     write_video(pictures / "clip.avi", patches, fps=20)
     sources = [str(pictures / name) for name in ("p0.png", "clip.avi", "p1.png")]
     flags = ["--vid_stride", "2", "--save_txt", "--save_crop", "--save_dir", "out", "--classes", "bus", "0"]
-    assert main(["--ckpt_path", str(ckpt_path), "--device", "cpu", "--conf", "0.1", "--source", *sources, *flags]) == 0
+    assert main(["--ckpt_path", str(ckpt_path), "--device", "cpu", "--conf", "0.01", "--source", *sources, *flags]) == 0
     out = tmp_path / "out"
     assert sorted(p.name for p in out.iterdir()) == [
         "clip.mp4",

@@ -7,7 +7,6 @@ import numpy as np
 import torch
 
 from lucid_yolo.runtime.checkpoint_file import ModelMeta
-from lucid_yolo.runtime.detector import Detector
 from lucid_yolo.structures import ClassMap, Detections
 
 CLASS_MAP = ClassMap(("red", "green", "blue"), (4, 8, 15))
@@ -16,12 +15,13 @@ NUM_SLOTS = 300
 THRESHOLD = 150
 
 
-class BrightDetector(Detector):
+class BrightDetector:
     """Finds the parts of each colour channel that are brighter than a threshold; their brightness is the score."""
 
     def __init__(self) -> None:
         self.meta = ModelMeta("detect", "n", CLASS_MAP, SIZE_PX)
         self.device = torch.device("cpu")
+        self.precision = "fp32"
         self.branches = ("one_to_one",)
         self.batch_sizes: list[int] = []
 

@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None, prog: str = "lucid-predict") -> int:
 def _parser(prog: str) -> ArgumentParser:
     parser = make_parser(prog, "Find objects in pictures and videos: writes them drawn, and predictions.json.")
     inputs = parser.add_argument_group("input")
-    inputs.add_argument("--ckpt_path", type=str, required=True, help="checkpoint")
+    inputs.add_argument("--ckpt_path", type=str, required=True, help="checkpoint or exported file")
     inputs.add_argument(
         "--source", type=str, nargs="+", default=None, help="files, folders, patterns, .txt lists, camera number, URLs"
     )
@@ -55,16 +55,14 @@ def _parser(prog: str) -> ArgumentParser:
 
 
 def _run(config: Namespace) -> int:
+    from lucid_yolo.predict.backends import open_detector
     from lucid_yolo.predict.predictor import Predictor
     from lucid_yolo.predict.writers import Outputs, ResultsFolder
-    from lucid_yolo.runtime.detector import Detector
     from lucid_yolo.runtime.run_folder import next_run_folder
 
     sources, image_ids, class_map = _sources(config)
     _check_save_dir(config.save_dir, sources)
-    detector = Detector.from_checkpoint(
-        config.ckpt_path, config.device, config.precision, branches=("one_to_one",), is_fused=True
-    )
+    detector = open_detector(config.ckpt_path, config.device, config.precision, ("one_to_one",), is_fused=True)
     predictor = Predictor(detector, config.conf, config.batch_size, config.max_det)
     class_map = _common_classes(detector.meta.class_map, class_map)
     classes = _classes(config.classes, class_map)

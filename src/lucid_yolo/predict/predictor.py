@@ -27,7 +27,7 @@ from lucid_yolo.predict.boxes import Boxes
 from lucid_yolo.predict.results import Results
 from lucid_yolo.predict.sources import VideoSource, list_sources
 from lucid_yolo.predict.video import Frame, read_frames
-from lucid_yolo.runtime.detector import Detector
+from lucid_yolo.runtime.detector import ImageDetector
 from lucid_yolo.structures import Batch
 
 Channels = Literal["bgr", "rgb"]
@@ -91,7 +91,7 @@ class Predictor:
     """
 
     def __init__(
-        self, detector: Detector, conf: float = 0.25, batch_size: int = 16, max_det: int = MAX_DETECTIONS
+        self, detector: ImageDetector, conf: float = 0.25, batch_size: int = 16, max_det: int = MAX_DETECTIONS
     ) -> None:
         _check_limits(conf, max_det)
         if batch_size < 1:
