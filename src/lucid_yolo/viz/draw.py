@@ -37,6 +37,7 @@ def draw_boxes(
     labels: NDArray[Any],
     names: ClassNames,
     scores: NDArray[Any] | None = None,
+    remarks: Sequence[str] | None = None,
 ) -> NDArray[np.uint8]:
     """Return a copy of the picture with boxes and class names; the first box lies on top.
 
@@ -46,11 +47,14 @@ def draw_boxes(
         labels: ``[n]`` class indices.
         names: Class names by index.
         scores: ``[n]`` in [0, 1], written behind the name when given.
+        remarks: ``[n]`` words written behind name and score when given; an empty one adds nothing.
 
     Raises:
         ValueError: An array has another type or shape, or a box is not finite.
     """
     _check(image_rgb, boxes_xyxy, labels, scores)
+    if remarks is not None and len(remarks) != len(labels):
+        raise ValueError(f"remarks: expected {len(labels)} as of labels, found {len(remarks)}")
     height, width = image_rgb.shape[:2]
     if not height or not width:
         return image_rgb.copy()
@@ -63,6 +67,7 @@ def draw_boxes(
     taken: list[Rectangle] = []
     for i, rectangle in visible:
         score = "" if scores is None else f" {float(scores[i]):.2f}"
+        score += f" {remarks[i]}" if remarks is not None and remarks[i] else ""
         _draw_tag(pen, rectangle, (_name(names, int(labels[i])), score), int(labels[i]), style, taken)
     return np.asarray(canvas).copy()
 
