@@ -27,6 +27,7 @@ from lucid_yolo.engine.module import DEFAULT_IMAGE_SIZE_PX, DEFAULT_TASK, DEFAUL
 from lucid_yolo.engine.pictures import RunPictures, draw_evaluation
 from lucid_yolo.engine.recording import RecordingOwner
 from lucid_yolo.engine.run_files import RunFiles
+from lucid_yolo.engine.run_report import RunReport
 from lucid_yolo.engine.strategy import StepDDPStrategy
 from lucid_yolo.models.scales import Variant
 from lucid_yolo.runtime.checkpoint_file import ModelMeta, read_checkpoint, read_meta
@@ -135,7 +136,7 @@ class RunCLI(LightningCLI):
             return callbacks
         self._dump_config()
         callbacks += [RecordingOwner(), RunFiles(self.run_dir, self.config_dump), MetricsWriter(self.run_dir)]
-        callbacks.append(RunPictures(self.run_dir))
+        callbacks += [RunPictures(self.run_dir), RunReport(self.run_dir)]
         if flags.get("enable_checkpointing") is not False:
             callbacks.append(RunCheckpoint(self.run_dir, self.config["fit"].checkpoint_every))
         return callbacks

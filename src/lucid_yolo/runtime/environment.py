@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import platform
 import subprocess
 from collections.abc import Sequence
@@ -10,7 +11,6 @@ from typing import Any
 
 import torch
 
-import lucid_yolo
 from lucid_yolo.data.host import usable_cores
 from lucid_yolo.runtime.detector import choose_device
 
@@ -28,19 +28,24 @@ def environment(device: str) -> dict[str, Any]:
     return found | {
         "torch": str(torch.__version__),
         "python": platform.python_version(),
-        "lucid_yolo": lucid_yolo.__version__,
+        "lucid_yolo": _version(),
         "commit": commit(),
     }
 
 
 def commit() -> str:
     """Return the commit of this checkout, marked if files differ from it; ``unknown`` outside a checkout."""
-    folder = Path(lucid_yolo.__file__).parent
+    folder = Path(__file__).parents[1]
     found = _output_of(["git", "-C", str(folder), "rev-parse", "HEAD"])
     if not found:
         return "unknown"
     is_changed = bool(_output_of(["git", "-C", str(folder), "status", "--porcelain", "."]))
     return f"{found}{' with changes' if is_changed else ''}"
+
+
+def _version() -> str:
+    # By name: an import would tie this module to everything that the package offers at its top.
+    return str(importlib.import_module(__name__.partition(".")[0]).__version__)
 
 
 def _device_name(device: torch.device) -> str:

@@ -6,8 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import yaml
-
 from lucid_yolo.data.account import BINS, RowAccount
 from lucid_yolo.data.dataset import DataSplit
 from lucid_yolo.evaluate.coco import BoxMetrics
@@ -105,18 +103,18 @@ def labels_section(accounts: Mapping[str, RowAccount], records: Sequence[ImageRe
     return Section("Labels", tables=tuple(tables), drawings=(drawing,))
 
 
-def facts_section(facts: Mapping[str, Any], device: str, configuration: Mapping[str, Any]) -> Section:
+def facts_section(facts: Mapping[str, Any], device: str, configuration: str) -> Section:
     """Return where the numbers come from: checkpoint, data, machine, versions, commit, configuration.
 
     Args:
         facts: Name to value.
         device: The device it ran on.
-        configuration: Nested plain values.
+        configuration: The complete one, as YAML; empty for none.
     """
     rows = {**facts, **environment(device)}
-    table = Table(("", "value"), tuple((name, str(value)) for name, value in rows.items()))
-    text = yaml.safe_dump(dict(configuration), sort_keys=False, allow_unicode=True)
-    return Section("Configuration and versions", tables=(table,), details={"Complete configuration": text})
+    table = Table((), tuple((name, str(value)) for name, value in rows.items()))
+    details = {"Complete configuration": configuration} if configuration else {}
+    return Section("Configuration and versions", tables=(table,), details=details)
 
 
 def _metrics_section(evaluation: Evaluation) -> Section:
@@ -127,9 +125,8 @@ def _metrics_section(evaluation: Evaluation) -> Section:
         rows.append((label.format(**heads[DEPLOYED]), a, b, _difference(a, b)))
     columns = ("COCO metric", *(" ".join(head.split()) for head in HEADS.values()), "difference")
     cut = evaluation.metrics[DEPLOYED].num_cut_objects
-    text = "Both heads on the same images, source pixels, up to {} detections an image and class.".format(
-        evaluation.metrics[DEPLOYED].max_detections
-    )
+    most = evaluation.metrics[DEPLOYED].max_detections
+    text = f"Both heads on the same images, in source pixels, with up to {most} detections per image and class."
     text += f" {cut} objects lie beyond that number and cannot be found." if cut else ""
     return Section("Metrics", text, (Table(columns, tuple(rows)),))
 
@@ -137,7 +134,9 @@ def _metrics_section(evaluation: Evaluation) -> Section:
 def _curves_section(curves: ConfidenceCurves, metrics: BoxMetrics, names: Sequence[str]) -> Section:
     average_precision = [row.ap50 for row in metrics.per_class]
     by_recall = plot_precision_recall(curves.recall, curves.precision, names, average_precision)
-    caption = "" if math.isnan(curves.best_confidence) else f"Mean F1 is best at confidence {curves.best_confidence:.3f}."
+    caption = (
+        "" if math.isnan(curves.best_confidence) else f"Mean F1 is best at confidence {curves.best_confidence:.3f}."
+    )
     drawings = (Drawing(by_recall), Drawing(confidence_figure(curves, names), caption))
     return Section("Curves", "The deployed head at IoU 0.50.", drawings=drawings)
 

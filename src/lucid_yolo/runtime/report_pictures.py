@@ -50,16 +50,10 @@ def _draw(match: ImageMatch, image: np.ndarray, names: Sequence[str]) -> Picture
     is_object, is_right = ~record.is_ignored, match.is_right
     missed = ["missed" if m else "" for m in match.is_missed[is_object]]
     wrong = [_fault(m, r) for m, r in zip(match.matched.tolist(), is_right.tolist(), strict=True)]
-    truth = draw_boxes(
-        image, record.boxes_xyxy_src[is_object] * ratio, record.labels[is_object], names, remarks=missed
-    )
+    truth = draw_boxes(image, record.boxes_xyxy_src[is_object] * ratio, record.labels[is_object], names, remarks=missed)
     found = draw_boxes(image, match.boxes_xyxy_src * ratio, match.label, names, match.score, wrong)
     gap = np.full((image.shape[0], GAP_PX, 3), 255, np.uint8)
-    # Side by side if upright, one above the other if wide, so that both stay large in a column of the page.
     pixels = np.concatenate([truth, gap, found], axis=1)
-    if image.shape[1] > 1.6 * image.shape[0]:
-        gap = np.full((GAP_PX, image.shape[1], 3), 255, np.uint8)
-        pixels = np.concatenate([truth, gap, found], axis=0)
     counts = f"{int(is_right.sum())} right, {match.num_wrong} wrong, {int(match.is_missed.sum())} missed"
     return Picture(pixels, f"{record.image_id}: F1 {match.f1:.2f} ({counts})")
 

@@ -75,7 +75,7 @@ class Table:
     """A table; the first column and columns of text stand left, numbers right.
 
     Attributes:
-        columns: Headings.
+        columns: Headings; empty for a table without.
         rows: Cells; None is shown as a dash, floats with four decimals.
         title: Heading above it.
         is_sortable: The reader can sort it by a column.
@@ -216,5 +216,5 @@ def _shown(cell: Cell) -> str:
     if cell is None:
         return "–"
     if isinstance(cell, float):
-        return f"{cell:.4f}"
+        return f"{cell:z.4f}"
     return f"{cell:,}" if isinstance(cell, int) else cell
