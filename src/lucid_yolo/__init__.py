@@ -21,26 +21,27 @@ def load(
     max_det: int = 300,
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto",
 ) -> Predictor:
-    """Load a checkpoint for prediction.
+    """Load a checkpoint, or a file that ``lucid-export`` wrote, for prediction.
 
     Args:
-        path: Checkpoint file, such as ``runs/detect/1/checkpoints/best.ckpt``.
+        path: File, such as ``runs/detect/1/checkpoints/best.ckpt`` or ``best.onnx``.
         device: ``auto`` (a GPU where there is one), ``cpu``, ``cuda``, ``cuda:1``, ...
         conf: Least confidence of a detection, [0, 1].
         batch_size: Most pictures per batch, at least 1.
         max_det: Most detections per picture, [1, 300].
-        precision: Precision of the network; ``auto`` is bf16 on a GPU that has it, fp32 otherwise.
+        precision: Precision of the network; ``auto`` is bf16 on a GPU that has it, fp32 otherwise. An exported file
+            keeps its own.
 
     Returns:
         A predictor; ``predict(source)`` yields one result per picture.
 
     Raises:
         FileNotFoundError: No such file.
-        ValueError: The file is no checkpoint of this package, or an argument is out of range.
+        ValueError: The file was not written by this package, or an argument is out of range.
     """
     # Imported late, so that importing the package stays quick.
+    from lucid_yolo.predict.backends import open_detector
     from lucid_yolo.predict.predictor import BRANCH, Predictor
-    from lucid_yolo.runtime.detector import Detector
 
-    detector = Detector.from_checkpoint(path, device, precision, branches=(BRANCH,), is_fused=True)
+    detector = open_detector(path, device, precision, branches=(BRANCH,), is_fused=True)
     return Predictor(detector, conf, batch_size, max_det)

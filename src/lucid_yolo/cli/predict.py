@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None, prog: str = "lucid-predict") -> int:
 def _parser(prog: str) -> ArgumentParser:
     parser = make_parser(prog, "Find objects in pictures: writes drawn pictures and predictions.json.")
     inputs = parser.add_argument_group("input")
-    inputs.add_argument("--ckpt_path", type=str, required=True, help="checkpoint")
+    inputs.add_argument("--ckpt_path", type=str, required=True, help="checkpoint or exported file")
     inputs.add_argument("--source", type=str, nargs="+", required=True, help="files, folders or patterns")
     inputs.add_argument("--conf", type=float, default=0.25, help="least confidence of a detection")
     output = parser.add_argument_group("output")
@@ -45,16 +45,15 @@ def _parser(prog: str) -> ArgumentParser:
 
 
 def _run(config: Namespace) -> int:
+    from lucid_yolo.predict.backends import open_detector
     from lucid_yolo.predict.predictor import Predictor
     from lucid_yolo.predict.sources import list_images
-    from lucid_yolo.runtime.detector import Detector
     from lucid_yolo.runtime.run_folder import next_run_folder
 
     paths = list_images(config.source)
     _check_save_dir(config.save_dir, paths)
-    detector = Detector.from_checkpoint(
-        config.ckpt_path, config.device, config.precision, branches=("one_to_one",), is_fused=True
-    )
+    branches = ("one_to_one",)
+    detector = open_detector(config.ckpt_path, config.device, config.precision, branches, is_fused=True)
     predictor = Predictor(detector, config.conf, config.batch_size)
     save_dir = next_run_folder(RUNS) if config.save_dir is None else Path(config.save_dir)
     objects: Counter[str] = Counter()

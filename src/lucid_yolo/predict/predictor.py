@@ -24,7 +24,7 @@ from lucid_yolo.decode.one_to_one import MAX_DETECTIONS
 from lucid_yolo.geometry.letterbox import Letterbox, letterbox
 from lucid_yolo.predict.results import Boxes, Results
 from lucid_yolo.predict.sources import list_images
-from lucid_yolo.runtime.detector import Detector
+from lucid_yolo.runtime.detector import ImageDetector
 from lucid_yolo.structures import Batch
 
 Channels = Literal["bgr", "rgb"]
@@ -60,7 +60,7 @@ class Predictor:
     """
 
     def __init__(
-        self, detector: Detector, conf: float = 0.25, batch_size: int = 16, max_det: int = MAX_DETECTIONS
+        self, detector: ImageDetector, conf: float = 0.25, batch_size: int = 16, max_det: int = MAX_DETECTIONS
     ) -> None:
         if not 0 <= conf <= 1:
             raise ValueError(f"conf: expected a confidence in [0, 1], found {conf}")
