@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from lucid_yolo.data.account import BINS, RowAccount
@@ -12,6 +14,7 @@ from lucid_yolo.evaluate.coco import BoxMetrics
 from lucid_yolo.evaluate.confusion import CONFIDENCE, IOU_THRESHOLD, confusion_matrix, match_images, most_confused
 from lucid_yolo.evaluate.curves import ConfidenceCurves, confidence_curves
 from lucid_yolo.models.head import BRANCHES
+from lucid_yolo.runtime.checkpoint_file import ModelMeta
 from lucid_yolo.runtime.environment import environment
 from lucid_yolo.runtime.evaluation import Evaluation, seen_records
 from lucid_yolo.runtime.metric_names import HEADS, ROWS
@@ -19,11 +22,34 @@ from lucid_yolo.runtime.report_pictures import draw_matches, worst_and_best
 from lucid_yolo.structures import ImageRecord
 from lucid_yolo.viz.curves import plot_confidence, plot_precision_recall
 from lucid_yolo.viz.labels import plot_labels
-from lucid_yolo.viz.matrix import plot_confusion
-from lucid_yolo.viz.report import Card, Cell, Drawing, Section, Table
+from lucid_yolo.viz.matrix import MAX_COUNTED, plot_confusion
+from lucid_yolo.viz.report import Card, Cell, Drawing, Report, Section, Table, write_report
 
 DEPLOYED, DENSE = BRANCHES[::-1]
 MAX_EXAMPLES = 20
+
+
+def write_evaluation_report(
+    path: Path, evaluation: Evaluation, split: DataSplit, meta: ModelMeta, facts: Mapping[str, Any], device: str
+) -> None:
+    """Write the page of one evaluation.
+
+    Args:
+        path: HTML file.
+        evaluation: Metrics and detections.
+        split: The evaluated images.
+        meta: What the network is.
+        facts: Where the numbers come from; shown as they are.
+        device: The device it ran on.
+    """
+    network = f"{meta.task} {meta.variant}, {meta.image_size_px} px"
+    title = f"{split.root.name}: {meta.task} {meta.variant}"
+    labels = labels_section({str(facts.get("split", "")): split.account}, split.records, split.class_map.names)
+    written = datetime.now().astimezone().isoformat(" ", "seconds")
+    last = facts_section({"written": written, "network": network, **facts}, device, "")
+    sections = (*evaluation_sections(evaluation, split), labels, last)
+    subtitle = ", ".join(str(facts[key]) for key in ("ckpt_path", "data_root", "split") if facts.get(key))
+    write_report(Report(title, subtitle, headline_cards(evaluation), sections), path)
 
 
 def headline_cards(evaluation: Evaluation) -> tuple[Card, ...]:
@@ -32,11 +58,11 @@ def headline_cards(evaluation: Evaluation) -> tuple[Card, ...]:
     Args:
         evaluation: Metrics of both heads.
     """
-    deployed, dense = evaluation.metrics[DEPLOYED], evaluation.metrics[DENSE]
-    difference = deployed.map - dense.map
-    sign = "" if math.isnan(difference) else f"{difference:+.4f} against the head with NMS"
+    deployed, dense = evaluation.metrics[DEPLOYED], evaluation.metrics.get(DENSE)
+    difference = math.nan if dense is None else deployed.map - dense.map
+    note = "" if math.isnan(difference) else f"{difference:+.4f} against the head with NMS"
     return (
-        Card(ROWS["map"], _text(deployed.map), sign),
+        Card(ROWS["map"], _text(deployed.map), note),
         Card(ROWS["map50"], _text(deployed.map50)),
         Card("images", f"{deployed.num_images:,}"),
         Card("objects", f"{deployed.num_objects:,}", f"of {len(deployed.per_class)} classes"),
@@ -121,7 +147,7 @@ def _metrics_section(evaluation: Evaluation) -> Section:
     heads = evaluation.to_dict()
     rows = []
     for name, label in ROWS.items():
-        a, b = (heads[branch][name] for branch in (DEPLOYED, DENSE))
+        a, b = heads[DEPLOYED][name], heads[DENSE][name] if DENSE in heads else None
         rows.append((label.format(**heads[DEPLOYED]), a, b, _difference(a, b)))
     columns = ("COCO metric", *(" ".join(head.split()) for head in HEADS.values()), "difference")
     cut = evaluation.metrics[DEPLOYED].num_cut_objects
@@ -160,10 +186,11 @@ def _classes_section(evaluation: Evaluation, curves: ConfidenceCurves) -> Sectio
     rows: list[tuple[Cell, ...]] = []
     has_best = not math.isnan(curves.best_confidence)
     point = int(curves.confidence.searchsorted(curves.best_confidence)) if has_best else 0
-    deployed, dense = (evaluation.metrics[branch].per_class for branch in (DEPLOYED, DENSE))
-    for k, (row, other) in enumerate(zip(deployed, dense, strict=True)):
+    dense = evaluation.metrics.get(DENSE)
+    for k, row in enumerate(evaluation.metrics[DEPLOYED].per_class):
+        dense_ap = math.nan if dense is None else dense.per_class[k].ap
         at_best = [_defined(float(curve[k, point])) for curve in (curves.precision, curves.recall, curves.f1)]
-        numbers = (_defined(row.ap), _defined(other.ap), _defined(row.ap - other.ap), _defined(row.ap50))
+        numbers = (_defined(row.ap), _defined(dense_ap), _defined(row.ap - dense_ap), _defined(row.ap50))
         rows.append((row.name, row.num_images, row.num_objects, *numbers, *at_best))
     columns = ("class", "images", "objects", "AP", "AP + NMS", "difference", "AP 0.50", "precision", "recall", "F1")
     text = "A click on a heading sorts."
@@ -180,10 +207,11 @@ def _confusion_section(counts: Any, names: Sequence[str]) -> Section:
         f"{objects:,} objects {right:,} were found as what they are, {missed:,} missed, the others taken for another "
         f"class. Of {found:,} detections {int(counts[-1].sum()):,} lie on no object."
     )
+    drawing = Drawing(plot_confusion(counts, names), may_shrink=len(names) < MAX_COUNTED)
     pairs = tuple((names[i], names[j], n, n / int(counts[i].sum())) for i, j, n in most_confused(counts))
     columns = ("true", "detected as", "times", "share of the class")
     tables = (Table(columns, pairs, "Most frequent mistakes between classes"),) if pairs else ()
-    return Section("Confusion", text, tables, (Drawing(plot_confusion(counts, names)),))
+    return Section("Confusion", text, tables, (drawing,))
 
 
 def _first_place(account: RowAccount, row_bin: str, reason: str) -> str:

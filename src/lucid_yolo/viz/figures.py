@@ -56,7 +56,9 @@ def short_name(name: str, label: int, max_length: int = 28) -> tuple[str, str]:
     return (text if len(text) <= max_length else f"{text[: max_length - 1]}…"), path
 
 
-def name_ticks(axis: Axis, entries: Sequence[tuple[str, str | None]], font_size: float = 8, rotation: int = 0) -> None:
+def name_ticks(
+    axis: Axis, entries: Sequence[tuple[str, str | None]], font_size: float = 8.0, rotation: int = 0
+) -> None:
     """Write a text at each of the places 0, 1, 2, ... of an axis, literally.
 
     Args:

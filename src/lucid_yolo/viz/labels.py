@@ -90,6 +90,8 @@ def _draw_sides(axes: Axes, side_src: NDArray[Any]) -> None:
             axes.axvline(border, color=LINE_COLORS[1], linewidth=1.0, linestyle="--")
     _finish(axes, "Object side, √(width · height)", ("source pixels; dashed: 32 and 96", "objects"))
     axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+    if not len(side_src):
+        axes.set_ylim(0, 1)
 
 
 def _draw_objects(axes: Axes, num_objects: NDArray[Any]) -> None:

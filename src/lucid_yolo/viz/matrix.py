@@ -46,7 +46,7 @@ def plot_confusion(counts: NDArray[Any], names: Sequence[str]) -> Figure:
             color = "white" if share[i, j] > WHITE_FROM else "#111111"
             axes.text(j, i, str(counts[i, j]), ha="center", va="center", fontsize=8, color=color)
     axes.set(xlabel="detected", ylabel="true")
-    font_size = 8 if size <= MAX_COUNTED else 6.5
+    font_size = 8.0 if size <= MAX_COUNTED else 6.5
     axes.tick_params(labelsize=font_size, length=0 if size <= MAX_NAMED else 3)
     if size <= MAX_NAMED:
         entries: list[tuple[str, str | None]] = [short_name(name, k, 22) for k, name in enumerate(names)]

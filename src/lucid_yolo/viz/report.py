@@ -99,10 +99,12 @@ class Drawing:
     Attributes:
         figure: The plot.
         caption: Text below it.
+        may_shrink: On a narrow page it shrinks; otherwise the reader scrolls it.
     """
 
     figure: Figure
     caption: str = ""
+    may_shrink: bool = True
 
 
 @dataclass(frozen=True)
@@ -187,7 +189,7 @@ def _rendered(section: Section, key: str) -> dict[str, Any]:
         {
             "svg": Markup(to_svg(drawing.figure, f"{key}d{i}")),
             "caption": drawing.caption,
-            "is_wide": drawing.figure.get_figwidth() > WIDE_INCHES,
+            "kind": _kind(drawing),
         }
         for i, drawing in enumerate(section.drawings)
     ]
@@ -198,6 +200,12 @@ def _rendered(section: Section, key: str) -> dict[str, Any]:
         pictures.append({"base64": content, "width": width, "height": height, "caption": picture.caption})
     parts = {"title": section.title, "text": section.text, "tables": section.tables, "details": section.details}
     return parts | {"drawings": drawings, "pictures": pictures}
+
+
+def _kind(drawing: Drawing) -> str:
+    if not drawing.may_shrink:
+        return "huge"
+    return "wide" if drawing.figure.get_figwidth() > WIDE_INCHES else "small"
 
 
 def _jpeg(pixels_rgb: NDArray[np.uint8]) -> bytes:
