@@ -51,7 +51,7 @@ def _draw(match: ImageMatch, image: np.ndarray, names: Sequence[str]) -> Picture
     missed = ["missed" if m else "" for m in match.is_missed[is_object]]
     wrong = [_fault(m, r) for m, r in zip(match.matched.tolist(), is_right.tolist(), strict=True)]
     truth = draw_boxes(image, record.boxes_xyxy_src[is_object] * ratio, record.labels[is_object], names, remarks=missed)
-    found = draw_boxes(image, match.boxes_xyxy_src * ratio, match.label, names, match.score, wrong)
+    found = draw_boxes(image, match.boxes_xyxy_src * ratio, match.label, names, match.score, remarks=wrong)
     gap = np.full((image.shape[0], GAP_PX, 3), 255, np.uint8)
     pixels = np.concatenate([truth, gap, found], axis=1)
     counts = f"{int(is_right.sum())} right, {match.num_wrong} wrong, {int(match.is_missed.sum())} missed"
