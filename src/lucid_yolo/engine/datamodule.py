@@ -22,7 +22,7 @@ from lucid_yolo.data.records import SharedRecords
 from lucid_yolo.data.sampling import Sampling
 from lucid_yolo.data.sources import PreparedSource
 from lucid_yolo.data.train_source import TrainSource, open_train_source
-from lucid_yolo.kernels.assignment import missing_for_kernel
+from lucid_yolo.kernels.needs import missing_for_kernel
 from lucid_yolo.optim.schedule import RunLength
 from lucid_yolo.structures import ClassMap, ImageRecord
 
