@@ -21,6 +21,9 @@ class BatchNorm2d(nn.Module):
     """Batch normalisation whose only state is the running mean and variance.
 
     ``torch.nn.BatchNorm2d`` also counts batches, one integer kernel per layer and step that nothing here reads.
+
+    Attributes:
+        is_frozen: Keeps the layer in evaluation mode whatever the network around it is set to.
     """
 
     running_mean: Tensor
@@ -32,6 +35,11 @@ class BatchNorm2d(nn.Module):
         self.bias = nn.Parameter(torch.zeros(channels))
         self.register_buffer("running_mean", torch.zeros(channels))
         self.register_buffer("running_var", torch.ones(channels))
+        self.is_frozen = False
+
+    def train(self, mode: bool = True) -> BatchNorm2d:
+        """Set training or evaluation mode; a frozen layer stays in the latter."""
+        return super().train(mode and not self.is_frozen)
 
     def forward(self, x: Float[Tensor, "B C H W"]) -> Float[Tensor, "B C H W"]:
         """Normalise with batch statistics in training, with running statistics otherwise."""
