@@ -11,7 +11,7 @@ PROSE := $(wildcard docs *.md Makefile .ci pyproject.toml)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: setup demo lint type test test-slow test-gpu bench docs clean help
+.PHONY: setup demo lint type test test-slow test-gpu test-browser bench docs clean help
 
 setup: $(STAMP) ## create the virtual environment and install the package with its development tools
 
@@ -32,15 +32,18 @@ lint: type ## formatting, style, import direction, types, spelling
 type: $(STAMP) ## types only
 	$(BIN)/mypy
 
-test: $(STAMP) ## the CPU suite: neither slow nor on a GPU
+test: $(STAMP) ## the CPU suite: neither slow nor on a GPU nor in a browser
 	$(BIN)/pytest -n auto $(ARGS)
 
 # pytest answers 5 when it collects nothing: an error as soon as a test carries the mark.
 test-slow: $(STAMP) ## the CPU tests that take minutes
-	$(BIN)/pytest -n auto -m "slow and not gpu" $(ARGS) || { [ $$? -eq 5 ] && ! grep -rqE "mark\.slow\b" tests; }
+	$(BIN)/pytest -n auto -m "slow and not gpu and not browser" $(ARGS) || { [ $$? -eq 5 ] && ! grep -rqE "mark\.slow\b" tests; }
 
 test-gpu: $(STAMP) ## the tests that need a CUDA device
 	$(BIN)/pytest -m gpu $(ARGS)
+
+test-browser: $(STAMP) ## the tests that open pages in headless Chromium
+	$(BIN)/pytest -m browser $(ARGS)
 
 bench: $(STAMP) ## time the training step: loader, computation, end to end; ARGS="..." adds flags
 	$(BIN)/lucid-bench step $(ARGS)
@@ -53,4 +56,4 @@ clean: ## remove caches and build products; keeps runs, data and the environment
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile

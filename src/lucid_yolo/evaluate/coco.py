@@ -1,22 +1,22 @@
-"""COCO average precision of boxes, equal to the reference evaluator to twelve digits."""
+"""COCO average precision of boxes, equal to the reference evaluator."""
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
-from faster_coco_eval import COCO, COCOeval_faster
 from numpy.typing import NDArray
 
+from lucid_yolo.evaluate.matching import NUM_AREAS, BoxTable
+from lucid_yolo.evaluate.precision_recall import precision_recall
 from lucid_yolo.structures import ClassMap, ImageRecord
 
 logger = logging.getLogger(__name__)
 
-NUM_IOUS, NUM_RECALLS, NUM_AREAS = 10, 101, 4
 IOU_50, IOU_75 = 0, 5
 AREA_ALL, AREA_SMALL, AREA_MEDIUM, AREA_LARGE = range(NUM_AREAS)
 
@@ -194,25 +194,12 @@ def evaluate_boxes(
         raise ValueError(f"max_detections: expected at least 1, found {max_detections}")
     pairs = pair_by_image(records, detections, len(class_map))
     caps = sorted({min(1, max_detections), min(10, max_detections), max_detections})
-    precision = np.full((len(class_map), NUM_IOUS, NUM_RECALLS, NUM_AREAS, len(caps)), -1.0)
-    recall = np.full((len(class_map), NUM_IOUS, NUM_AREAS, len(caps)), -1.0)
-    per_class = []
-    for label, (truths, found) in enumerate(_tables_by_class(pairs, len(class_map))):
-        objects = truths.image[~truths.is_crowd]
-        if len(objects):
-            precision[label], recall[label] = _evaluate_class(truths, found, caps)
-        per_class.append(
-            ClassMetrics(
-                label=label,
-                source_id=class_map.source_ids[label],
-                name=class_map.names[label],
-                ap=_mean(precision[label, :, :, AREA_ALL, -1]),
-                ap50=_mean(precision[label, IOU_50, :, AREA_ALL, -1]),
-                num_objects=len(objects),
-                num_images=len(np.unique(objects)),
-            )
-        )
-    ap, ar = precision[..., -1], recall[..., -1]
+    truths, is_crowd = _truth_table([p[0] for p in pairs])
+    found, score = _found_table([p[1] for p in pairs])
+    tables = precision_recall(truths, is_crowd, found, score, len(class_map), caps)
+    ap, recall = tables.precision, tables.recall
+    ar = recall[..., -1]
+    per_class = _class_table(class_map, truths.take(~is_crowd), ap)
     return BoxMetrics(
         map=_mean(ap[..., AREA_ALL]),
         map50=_mean(ap[:, IOU_50, :, AREA_ALL]),
@@ -226,7 +213,7 @@ def evaluate_boxes(
         ar_small=_mean(ar[..., AREA_SMALL]),
         ar_medium=_mean(ar[..., AREA_MEDIUM]),
         ar_large=_mean(ar[..., AREA_LARGE]),
-        per_class=tuple(per_class),
+        per_class=per_class,
         max_detections=max_detections,
         num_images=len(pairs),
         num_objects=sum(c.num_objects for c in per_class),
@@ -234,56 +221,20 @@ def evaluate_boxes(
     )
 
 
-@dataclass(frozen=True)
-class _Table:
-    """Boxes of one class in all images; ``score`` is 0 for ground truth, ``is_crowd`` False for detections."""
-
-    image: NDArray[np.int64]
-    boxes_xywh_src: NDArray[np.float64]
-    area_src: NDArray[np.float64]
-    is_crowd: NDArray[np.bool_]
-    score: NDArray[np.float64]
-
-    def take(self, rows: NDArray[np.int64]) -> _Table:
-        return _Table(*(getattr(self, f.name)[rows] for f in fields(self)))
-
-    def to_coco(self) -> COCO:
-        """Return the evaluator's input; ids start at 1, because it reads 0 as "not matched"."""
-        columns = (getattr(self, f.name).tolist() for f in fields(self))
-        annotations = [
-            {"id": i, "image_id": m, "category_id": 1, "bbox": b, "area": a, "iscrowd": int(c), "score": s}
-            for i, (m, b, a, c, s) in enumerate(zip(*columns, strict=True), start=1)
-        ]
-        images = [{"id": i} for i in np.unique(self.image).tolist()]
-        return COCO({"images": images, "annotations": annotations, "categories": [{"id": 1}]})
+def _truth_table(records: Sequence[ImageRecord]) -> tuple[BoxTable, NDArray[np.bool_]]:
+    """Return the ground truth of a split and which rows are crowds."""
+    x1, y1, width, height = _xywh([r.boxes_xyxy_src for r in records])
+    area = _join([r.area_src for r in records])
+    image, label = _image_ranks([len(r.labels) for r in records]), _join([r.labels for r in records]).astype(np.int64)
+    return BoxTable(image, label, x1, y1, width, height, area), _join([r.is_ignored for r in records]).astype(bool)
 
 
-def _tables_by_class(
-    pairs: Sequence[tuple[ImageRecord, ImageDetections]], num_classes: int
-) -> Iterator[tuple[_Table, _Table]]:
-    """Yield (ground truth, detections) of each class; one class at a time keeps the evaluator's memory small."""
-    records, found = [p[0] for p in pairs], [p[1] for p in pairs]
-    truth_xywh = _xywh([r.boxes_xyxy_src for r in records])
-    found_xywh = _xywh([d.boxes_xyxy_src for d in found])
-    is_ignored = _join([r.is_ignored for r in records]).astype(bool)
-    truths = _Table(
-        _image_ranks([len(r.labels) for r in records]),
-        truth_xywh,
-        _join([r.area_src for r in records]),
-        is_ignored,
-        np.zeros(len(truth_xywh)),
-    )
-    dets = _Table(
-        _image_ranks([len(d.score) for d in found]),
-        found_xywh,
-        found_xywh[:, 2] * found_xywh[:, 3],
-        np.zeros(len(found_xywh), dtype=bool),
-        _join([d.score for d in found]),
-    )
-    truth_rows = _rows_by_class(_join([r.labels for r in records]), num_classes)
-    found_rows = _rows_by_class(_join([d.label for d in found]), num_classes)
-    for of_truth, of_found in zip(truth_rows, found_rows, strict=True):
-        yield truths.take(of_truth), dets.take(of_found)
+def _found_table(detections: Sequence[ImageDetections]) -> tuple[BoxTable, NDArray[np.float64]]:
+    """Return the detections of a split and their scores."""
+    x1, y1, width, height = _xywh([d.boxes_xyxy_src for d in detections])
+    image, score = _image_ranks([len(d.score) for d in detections]), _join([d.score for d in detections])
+    label = _join([d.label for d in detections]).astype(np.int64)
+    return BoxTable(image, label, x1, y1, width, height, width * height), score
 
 
 def _join(arrays: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
@@ -295,25 +246,28 @@ def _image_ranks(counts: Sequence[int]) -> NDArray[np.int64]:
 
 
 def _xywh(boxes_xyxy: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
-    xyxy = np.concatenate([np.zeros((0, 4)), *boxes_xyxy]).astype(np.float64)
-    return np.concatenate([xyxy[:, :2], np.maximum(xyxy[:, 2:] - xyxy[:, :2], 0.0)], axis=1)
+    """Return ``[4, n]`` left, top, width, height; an inverted side is 0."""
+    xyxy = np.ascontiguousarray(np.concatenate([np.zeros((0, 4)), *boxes_xyxy]).astype(np.float64).T)
+    return np.concatenate([xyxy[:2], np.maximum(xyxy[2:] - xyxy[:2], 0.0)])
 
 
-def _rows_by_class(labels: NDArray[np.float64], num_classes: int) -> list[NDArray[np.int64]]:
-    order = np.argsort(labels, kind="stable")
-    return np.split(order, np.searchsorted(labels[order], np.arange(1, num_classes)))
-
-
-def _evaluate_class(truths: _Table, found: _Table, caps: list[int]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return precision ``[IoU, recall, area, cap]`` and recall ``[IoU, area, cap]`` of one class."""
-    run = COCOeval_faster(truths.to_coco(), found.to_coco(), "bbox", print_function=logger.debug)
-    run.params.imgIds = np.union1d(truths.image, found.image).tolist()
-    run.params.maxDets = caps
-    run.evaluate()
-    run.accumulate()
-    shape = (NUM_IOUS, NUM_RECALLS, NUM_AREAS, len(caps))
-    precision = np.asarray(run.eval["precision"]).reshape(shape)
-    return precision, np.asarray(run.eval["recall"]).reshape(NUM_IOUS, NUM_AREAS, len(caps))
+def _class_table(class_map: ClassMap, objects: BoxTable, ap: NDArray[np.float64]) -> tuple[ClassMetrics, ...]:
+    """Return one row per class from the ground truth without crowds and the precision table."""
+    num_objects = np.bincount(objects.label, minlength=len(class_map))
+    labels_of_images = np.unique(objects.image * len(class_map) + objects.label) % max(len(class_map), 1)
+    num_images = np.bincount(labels_of_images, minlength=len(class_map))
+    return tuple(
+        ClassMetrics(
+            label=label,
+            source_id=class_map.source_ids[label],
+            name=class_map.names[label],
+            ap=_mean(ap[label, ..., AREA_ALL]),
+            ap50=_mean(ap[label, IOU_50, :, AREA_ALL]),
+            num_objects=int(num_objects[label]),
+            num_images=int(num_images[label]),
+        )
+        for label in range(len(class_map))
+    )
 
 
 def _mean(values: NDArray[np.float64]) -> float:
