@@ -12,6 +12,7 @@ from PIL import Image
 from lucid_yolo.models.blocks import BatchNorm2d
 from lucid_yolo.models.head import OutputConv
 from lucid_yolo.models.network import Network
+from lucid_yolo.models.scales import Variant
 from lucid_yolo.runtime.checkpoint_file import ModelMeta, write_checkpoint
 from lucid_yolo.runtime.state import TrainState
 from lucid_yolo.structures import ClassMap
@@ -21,10 +22,12 @@ CLASS_MAP = ClassMap(("Zelle [red]", "bus", "собака"), (3, 7, 90))
 SIZES = [(48, 80), (100, 31), (64, 64), (90, 120), (7, 33)]
 
 
-def write_untrained(path: Path, class_map: ClassMap = CLASS_MAP, class_std: float = 0.15) -> Path:
-    """Write a checkpoint of scale n that gives varied detections; none with ``class_std`` 0."""
+def write_untrained(
+    path: Path, class_map: ClassMap = CLASS_MAP, class_std: float = 0.15, variant: Variant = "n"
+) -> Path:
+    """Write a checkpoint that gives varied detections; none with ``class_std`` 0."""
     torch.manual_seed(0)
-    meta = ModelMeta("detect", "n", class_map, IMAGE_SIZE_PX)
+    meta = ModelMeta("detect", variant, class_map, IMAGE_SIZE_PX)
     network = Network(meta.variant, meta.build_task().stems)
     for module in network.modules():
         if isinstance(module, BatchNorm2d):

@@ -1,7 +1,8 @@
 import pytest
+import torch
 
 from lucid_yolo.models.blocks import BatchNorm2d
-from lucid_yolo.models.freeze import frozen_parameters, freeze_parameters, kept_statistics
+from lucid_yolo.models.freeze import freeze_parameters, frozen_parameters, kept_statistics
 from lucid_yolo.models.network import Network
 from tiny_run import make_network
 
@@ -40,7 +41,10 @@ def test_numbers_and_names_mean_parts(network: Network, freeze: int | str | list
     [
         (12, "expected 0 to 11 layers of the backbone, found 12"),
         (-1, "found -1"),
-        (["backbone.stage"], r"found no part 'backbone.stage'; parts are backbone, backbone.stage3, .*head.one_to_many"),
+        (
+            ["backbone.stage"],
+            r"found no part 'backbone.stage'; parts are backbone, backbone.stage3, .*head.one_to_many",
+        ),
         (["backbone", "neck", "head"], "found every parameter frozen"),
     ],
     ids=str,
@@ -50,19 +54,19 @@ def test_wrong_ones_are_named(network: Network, freeze: int | list[str], message
         frozen_parameters(network, freeze)
 
 
-def test_frozen_normalisation_stays_in_evaluation_mode() -> None:
+def test_a_frozen_normalisation_acts_as_in_evaluation() -> None:
     network = make_network()
     norm = network.neck.down3.norm
     assert isinstance(norm, BatchNorm2d)
-    freeze_parameters(network, frozen_parameters(network, ["neck.down3.conv"]))
-    assert norm.training, "its own parameters are trained"
+    x = torch.randn(2, norm.weight.numel(), 4, 4)
+    mean = norm.running_mean.clone()
     freeze_parameters(network, frozen_parameters(network, ["neck.down3"]))
-    assert not norm.training
-    network.eval()
-    network.train()
-    assert not norm.training
-    assert network.neck.down4.norm.training
+    assert norm.training, "Lightning warns of layers in evaluation mode"
+    assert torch.equal(norm(x), torch.nn.functional.batch_norm(x, mean, norm.running_var, eps=1e-3))
+    assert torch.equal(norm.running_mean, mean)
     assert kept_statistics(network) == {"neck.down3.norm.running_mean", "neck.down3.norm.running_var"}
+    freeze_parameters(network, frozen_parameters(network, ["neck.down3.conv"]))
+    norm(x)
+    assert not torch.equal(norm.running_mean, mean), "its own parameters are trained"
     freeze_parameters(network, ())
-    assert norm.training
     assert all(parameter.requires_grad for parameter in network.parameters())

@@ -23,7 +23,7 @@ class BatchNorm2d(nn.Module):
     ``torch.nn.BatchNorm2d`` also counts batches, one integer kernel per layer and step that nothing here reads.
 
     Attributes:
-        is_frozen: Keeps the layer in evaluation mode whatever the network around it is set to.
+        is_frozen: Normalise with running statistics, and keep them, in training too.
     """
 
     running_mean: Tensor
@@ -37,14 +37,11 @@ class BatchNorm2d(nn.Module):
         self.register_buffer("running_var", torch.ones(channels))
         self.is_frozen = False
 
-    def train(self, mode: bool = True) -> BatchNorm2d:
-        """Set training or evaluation mode; a frozen layer stays in the latter."""
-        return super().train(mode and not self.is_frozen)
-
     def forward(self, x: Float[Tensor, "B C H W"]) -> Float[Tensor, "B C H W"]:
         """Normalise with batch statistics in training, with running statistics otherwise."""
+        has_batch_statistics = self.training and not self.is_frozen
         return F.batch_norm(
-            x, self.running_mean, self.running_var, self.weight, self.bias, self.training, BN_MOMENTUM, BN_EPS
+            x, self.running_mean, self.running_var, self.weight, self.bias, has_batch_statistics, BN_MOMENTUM, BN_EPS
         )
 
 

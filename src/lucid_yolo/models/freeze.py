@@ -1,4 +1,4 @@
-"""Which parameters a freeze names: the first layers of the backbone by number, or parts by the beginning of their name."""
+"""What a freeze names: the first layers of the backbone by number, or parts by the beginning of their names."""
 
 from __future__ import annotations
 
@@ -53,7 +53,6 @@ def freeze_parameters(network: Network, frozen: Iterable[str]) -> None:
     for module in network.modules():
         if isinstance(module, BatchNorm2d):
             module.is_frozen = not any(p.requires_grad for p in module.parameters())
-            module.train(network.training)
 
 
 def kept_statistics(network: Network) -> frozenset[str]:

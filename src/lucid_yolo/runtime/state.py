@@ -81,8 +81,7 @@ class TrainState:
         self.is_tracked: Bool[Tensor, " m"] | None = None
         self._bind()
         network.after_apply = self._follow
-        if frozen:
-            self.freeze(frozen)
+        self.freeze(frozen)
 
     @property
     def device(self) -> torch.device:
@@ -120,7 +119,7 @@ class TrainState:
         """Freeze these parameters and no others; to be called between updates.
 
         Parameter, momentum and average of a frozen one keep their bytes, weight decay included. A normalisation with
-        frozen parameters only stays in evaluation mode, and its statistics as they are.
+        frozen parameters only uses its running statistics, as in evaluation, and they stay as they are.
 
         Args:
             names: Parameters of the network.

@@ -172,7 +172,8 @@ class TrainStep:
         """Return a way to run one span of the step, independent of how :meth:`run` runs it.
 
         Args:
-            span: ``update`` takes (names of frozen parameters, update index), the others (:meth:`key`, images, packed targets) of a batch.
+            span: ``update`` takes (names of frozen parameters, update index), the others (:meth:`key`, images,
+                packed targets) of a batch.
             is_recorded: Record and replay.
 
         Raises:
