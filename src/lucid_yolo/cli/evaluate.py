@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> ArgumentParser:
     parser = make_parser("lucid-eval", "COCO average precision of both heads of a checkpoint, with their difference.")
     inputs = parser.add_argument_group("input")
-    inputs.add_argument("--ckpt_path", type=str, required=True, help="checkpoint")
+    inputs.add_argument("--ckpt_path", type=str, required=True, help="checkpoint or exported file")
     inputs.add_argument("--data_root", type=str, required=True, help="data set: a folder or a data YAML")
     inputs.add_argument("--split", type=Literal["train", "val", "test"], default="val", help="which part of it")
     inputs.add_argument("--num_workers", type=int | None, default=None, help="reading processes; default: one per core")
@@ -58,7 +58,8 @@ def _parser() -> ArgumentParser:
 
 def _run(config: Namespace) -> int:
     from lucid_yolo.data.dataset import open_split
-    from lucid_yolo.runtime.detector import Detector, choose_device
+    from lucid_yolo.predict.backends import open_detector
+    from lucid_yolo.runtime.detector import choose_device
     from lucid_yolo.runtime.evaluation import evaluate_split
 
     choose_device(config.device)
@@ -67,7 +68,7 @@ def _run(config: Namespace) -> int:
         raise ValueError(
             f"split {config.split!r}: expected images, found none that can be used\n{split.account.to_table()}"
         )
-    detector = Detector.from_checkpoint(config.ckpt_path, config.device, config.precision)
+    detector = open_detector(config.ckpt_path, config.device, config.precision)
     evaluation = evaluate_split(detector, split, config.batch_size, config.num_workers)
     print_tables(evaluation, f"{config.ckpt_path} on {config.data_root}, {config.split}")
     if config.json is not None:
@@ -97,7 +98,7 @@ def to_coco_rows(detections: Sequence[ImageDetections], class_map: ClassMap) -> 
 
 
 def print_tables(evaluation: Evaluation, title: str) -> None:
-    """Print the headline numbers and those of every class.
+    """Print the headline numbers and those of every class; "-" for the head that an exported file has not.
 
     Args:
         evaluation: Metrics of both heads.
@@ -108,7 +109,8 @@ def print_tables(evaluation: Evaluation, title: str) -> None:
     from rich.text import Text
 
     heads = evaluation.to_dict()
-    deployed, dense = heads["one_to_one"], heads["one_to_many"]
+    deployed = heads["one_to_one"]
+    dense = heads.get("one_to_many", {"per_class": [{} for _ in deployed["per_class"]]})
     table = Table(title=Text(f"{title}: {deployed['num_images']} images, {deployed['num_objects']} objects"))
     table.add_column("COCO metric")
     for head in (*HEADS.values(), "difference"):
@@ -129,7 +131,7 @@ def print_tables(evaluation: Evaluation, title: str) -> None:
 
 def _cells(deployed: Mapping[str, Any], dense: Mapping[str, Any], name: str) -> tuple[str, str, str]:
     """Return both heads' number and their difference as text."""
-    a, b = deployed[name], dense[name]
+    a, b = deployed[name], dense.get(name)
     return _number(a), _number(b), "-" if a is None or b is None else f"{a - b:+z.4f}"
 
 

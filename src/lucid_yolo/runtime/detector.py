@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import UInt8
@@ -33,6 +34,30 @@ def choose_device(name: str = "auto") -> torch.device:
     except (RuntimeError, AssertionError) as error:
         reason = str(error).partition("\n")[0]
         raise ValueError(f"device: expected auto, cpu or a GPU of this machine, found {name!r} ({reason})") from error
+
+
+@runtime_checkable
+class ImageDetector(Protocol):
+    """Finds objects in letterboxed pictures: a network of this package, or an exported file."""
+
+    @property
+    def meta(self) -> ModelMeta:
+        """What the network is; pictures are letterboxed to its image size."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where it runs."""
+
+    @property
+    def precision(self) -> str:
+        """Precision of the forward pass."""
+
+    @property
+    def branches(self) -> tuple[str, ...]:
+        """Head branches that run."""
+
+    def detect(self, images: UInt8[Tensor, "B 3 H W"]) -> dict[str, Detections]:
+        """Return the ranked detections of every branch."""
 
 
 class Detector:

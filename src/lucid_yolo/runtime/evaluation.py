@@ -15,7 +15,7 @@ from lucid_yolo.decode.one_to_one import MAX_DETECTIONS
 from lucid_yolo.evaluate.coco import BoxMetrics, ImageDetections, evaluate_boxes
 from lucid_yolo.geometry.letterbox import letterbox
 from lucid_yolo.models.head import BRANCHES
-from lucid_yolo.runtime.detector import Detector
+from lucid_yolo.runtime.detector import ImageDetector
 from lucid_yolo.structures import Batch, ClassMap, Detections, ImageRecord
 
 _log = logging.getLogger(__name__)
@@ -49,8 +49,13 @@ class Evaluation:
         return {branch: metrics.to_dict() for branch, metrics in self.metrics.items()}
 
     def report(self) -> dict[str, Any]:
-        """Return the numbers of both branches and their difference, None where undefined; valid JSON."""
+        """Return the numbers of both branches and their difference, None where undefined; valid JSON.
+
+        An exported file has one branch, so no difference.
+        """
         branches = self.to_dict()
+        if len(branches) < len(BRANCHES):
+            return {"metrics": branches, "one_to_one_minus_one_to_many": None}
         deployed, dense = (branches[branch] for branch in BRANCHES[::-1])
         names = self.metrics[BRANCHES[0]].scalars()
         difference = {n: None if None in (deployed[n], dense[n]) else deployed[n] - dense[n] for n in names}
@@ -129,7 +134,7 @@ def check_classes(expected: ClassMap, found: ClassMap) -> None:
 
 
 def evaluate_split(
-    detector: Detector, split: DataSplit, batch_size: int = 16, num_workers: int | None = None
+    detector: ImageDetector, split: DataSplit, batch_size: int = 16, num_workers: int | None = None
 ) -> Evaluation:
     """Run a detector over a split and score every branch.
 
