@@ -16,6 +16,8 @@ import yaml
 from lucid_yolo.cli.main import main
 from lucid_yolo.cli.trainer import RunCLI
 from lucid_yolo.data.synthetic import draw_shapes
+from lucid_yolo.engine.checkpoint import RunCheckpoint
+from lucid_yolo.engine.patience import Patience
 from lucid_yolo.engine.strategy import StepDDPStrategy
 from lucid_yolo.runtime.checkpoint_file import read_checkpoint, read_meta
 from samples import write_untrained
@@ -316,6 +318,27 @@ def test_a_new_run_takes_no_used_folder(run_dir: Path, data_root: Path, capsys: 
     line = error_line(capsys, "fit", f"--data.data_root={data_root}", *TINY, f"--run_dir={run_dir}")
     assert f"continue it with --ckpt_path {run_dir / 'checkpoints/last.ckpt'}" in line
     assert (run_dir / "metrics.csv").read_bytes() == before
+
+
+def test_patience_and_monitor_reach_their_callbacks(parse: Parse) -> None:
+    trainer = parse("fit", "--config=detect", "--monitor=val/map50").trainer
+    (patience,) = (c for c in trainer.callbacks if isinstance(c, Patience))
+    assert (patience.num_epochs, patience.monitor) == (100, "val/map50")
+    assert [c.monitor for c in trainer.callbacks if isinstance(c, RunCheckpoint)] == ["val/map50"]
+    trainer = parse("fit", "--config=detect", "--patience=0").trainer
+    assert not any(isinstance(c, Patience) for c in trainer.callbacks)
+
+
+def test_the_batch_size_that_was_found_is_written_down(
+    data_root: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    flags = ["--model.image_size=64", "--trainer.max_epochs=1", "--trainer.log_every_n_steps=1"]
+    argv = ["fit", f"--data.data_root={data_root}", "--data.num_workers=0", *QUIET, *flags]
+    assert "found 'val/mAP'" in error_line(capsys, *argv, "--monitor=val/mAP")
+    assert main([*argv, "--data.batch_size=auto"]) == 0
+    assert "batch size 16: the device is cpu" in caplog.text
+    assert yaml.safe_load(Path("runs/detect/1/config.yaml").read_text("utf-8"))["data"]["batch_size"] == 16
 
 
 def test_fit_needs_data(capsys: pytest.CaptureFixture[str]) -> None:

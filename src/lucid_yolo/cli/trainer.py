@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from jsonargparse.typing import NonNegativeInt
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
@@ -25,6 +26,7 @@ from lucid_yolo.engine.config import DEFAULT_RECIPE, MOVED_FLAGS, REFUSED_FLAGS,
 from lucid_yolo.engine.datamodule import DetectorDataModule
 from lucid_yolo.engine.metrics_writer import MetricsWriter, NonFiniteRunError, RunProgressBar
 from lucid_yolo.engine.module import DEFAULT_IMAGE_SIZE_PX, DEFAULT_TASK, DEFAULT_VARIANT, DetectorModule
+from lucid_yolo.engine.patience import Patience
 from lucid_yolo.engine.pictures import RunPictures, draw_evaluation
 from lucid_yolo.engine.recording import RecordingOwner
 from lucid_yolo.engine.run_files import RunFiles
@@ -83,6 +85,10 @@ class RunCLI(LightningCLI):
         parser.add_argument("--run_dir", type=str | None, default=None, help="Run folder; default runs/<recipe>/<n>.")
         parser.add_argument("--resume_override", type=bool, default=False, help="Resume although the run differs.")
         parser.add_argument("--checkpoint_every", type=int | None, default=None, help="Updates between checkpoints.")
+        help_text = "Epochs without a better validation after which a fit ends; 0 for never."
+        parser.add_argument("--patience", type=NonNegativeInt, default=0, help=help_text)
+        help_text = "Metric that chooses best.ckpt and ends the wait; default the task's, val/map."
+        parser.add_argument("--monitor", type=str | None, default=None, help=help_text)
         parser.link_arguments("seed_everything", "model.seed")
         parser.link_arguments("seed_everything", "data.seed")
         parser.link_arguments("resume_override", "model.resume_override")
@@ -137,11 +143,12 @@ class RunCLI(LightningCLI):
         if self.config.subcommand != "fit":
             return callbacks
         self._dump_config()
+        config = self.config["fit"]
         callbacks += [RecordingOwner(), RunFiles(self.run_dir, self.config_dump), MetricsWriter(self.run_dir)]
         callbacks.append(RunPictures(self.run_dir))
         if flags.get("enable_checkpointing") is not False:
-            callbacks.append(RunCheckpoint(self.run_dir, self.config["fit"].checkpoint_every))
-        return callbacks
+            callbacks.append(RunCheckpoint(self.run_dir, config.checkpoint_every, config.monitor))
+        return [*callbacks, Patience(config.patience, config.monitor)] if config.patience else callbacks
 
 
 class UnstartedCLI(RunCLI):
@@ -311,7 +318,9 @@ def _start_weights(command: str, given: Mapping[str, str | None], config: Mappin
         ValueError: Weights for something else than a new run.
     """
     is_given, ckpt_path = "model.weights" in given, given.get("ckpt_path")
-    weights = yaml.safe_load(given["model.weights"] or "null") if is_given else (config.get("model") or {}).get("weights")
+    weights = (
+        yaml.safe_load(given["model.weights"] or "null") if is_given else (config.get("model") or {}).get("weights")
+    )
     if is_given and weights and command != "fit":
         raise ValueError(f"--model.weights: only a fit starts from weights; {command} takes --ckpt_path")
     if is_given and weights and ckpt_path:

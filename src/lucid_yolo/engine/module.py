@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import random
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from lucid_yolo.assign.task_aligned import AssignConfig
+from lucid_yolo.engine.batch_size import auto_batch_size, largest_capacity
 from lucid_yolo.engine.datamodule import detector_data
 from lucid_yolo.engine.eligibility import speed_obstacles
 from lucid_yolo.engine.finetune import transfer_weights
@@ -202,6 +204,32 @@ class DetectorModule(LightningModule):
         plain = {"task": meta.task, "variant": meta.variant, "image_size": meta.image_size_px}
         self.save_hyperparameters({**plain, "class_map": meta.class_map.to_dict()})
 
+    def settle_batch_size(self, options: frozenset[str]) -> None:
+        """Find the batch size where it is ``auto``: the saved run's, else the least of what each rank can take.
+
+        Args:
+            options: Names of the options of ``Speed`` that the step uses.
+        """
+        data, world_size = detector_data(self.trainer), self.trainer.world_size
+        if not data.is_batch_size_auto:
+            return
+        if self._restored is not None:
+            data.batch_size = int(self._restored["run"]["global_batch_size"]) // world_size
+        else:
+            records = data.splits["train"].records
+            build = partial(self._build_probe, options)
+            own = auto_batch_size(build, self.device, len(records) // world_size, largest_capacity(records))
+            data.batch_size = min(int(str(number)) for number in gather_objects(own))
+        data.is_batch_size_auto = False
+
+    def _build_probe(self, options: frozenset[str]) -> TrainStep:
+        """Return a training step that shares nothing with the run, not even the exchange with other ranks."""
+        step = self.make_step(copy.deepcopy(self._built()).train(), options)
+        step.collective = None
+        if "capture_step" in options:
+            step.record()
+        return step
+
     def initialize(self) -> None:
         """Start a new run from the trained weights, if any; say so where random values are frozen.
 
@@ -237,6 +265,7 @@ class DetectorModule(LightningModule):
         self.speed_options = choice.options
         if choice.line:
             _log.info(choice.line)
+        self.settle_batch_size(self.speed_options)
         if self._restored is None:
             self.initialize()
         self.train_step = self.make_step(self._built(), self.speed_options)
