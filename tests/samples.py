@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import cv2
 import numpy as np
 import torch
 from PIL import Image
@@ -67,6 +68,18 @@ def write_pictures(folder: Path, rng: np.random.Generator) -> list[Path]:
         paths.append(folder / f"p{number}.png")
         Image.fromarray(pixels).save(paths[-1])
     return paths
+
+
+def write_video(path: Path, frames_rgb: list[np.ndarray], fps: float = 25.0) -> Path:
+    """Write a video whose suffix chooses the codec: avi or mp4."""
+    codec = {"avi": "MJPG", "mp4": "mp4v"}[path.suffix[1:]]
+    height, width = frames_rgb[0].shape[:2]
+    writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*codec), fps, (width, height))
+    assert writer.isOpened()
+    for frame in frames_rgb:
+        writer.write(frame[:, :, ::-1].copy())
+    writer.release()
+    return path
 
 
 def write_coco(root: Path, rng: np.random.Generator) -> Path:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from lucid_yolo.predict.predictor import Predictor
+    from lucid_yolo.predict.results import Results
 
 __version__ = "0.1.0.dev0"
-__all__ = ["__version__", "load"]
+__all__ = ["Results", "__version__", "load"]
 
 
 def load(
@@ -45,3 +46,12 @@ def load(
 
     detector = open_detector(path, device, precision, branches=(BRANCH,), is_fused=True)
     return Predictor(detector, conf, batch_size, max_det)
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is looked up for the first time."""
+    if name == "Results":
+        from lucid_yolo.predict.results import Results
+
+        return Results
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,14 +2,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import yaml
 from PIL import Image
+from pycocotools.coco import COCO
 
-from lucid_yolo.cli.predict import main, unique_stems
-from samples import CLASS_MAP, SIZES, write_pictures, write_untrained
+from lucid_yolo.cli.predict import main
+from lucid_yolo.predict.sources import VideoSource
+from lucid_yolo.predict.video import read_frames, video_fps
+from lucid_yolo.predict.writers import unique_stems
+from samples import CLASS_MAP, SIZES, write_coco, write_pictures, write_untrained, write_video
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +102,9 @@ def test_an_undecodable_picture_ends_the_run_with_its_name(
         ({"--save_dir": "in"}, "save_dir"),
         ({"--sauce": "in"}, "sauce"),
         ({"--config": "missing.yaml"}, "missing.yaml"),
+        ({"--classes": "pink"}, "pink"),
+        ({"--vid_stride": "0"}, "vid_stride"),
+        ({"--data_root": "in"}, "both"),
     ],
     ids=str,
 )
@@ -129,6 +137,68 @@ def test_config_file_and_printed_config(
     (tmp_path / "c.yaml").write_text(text)
     assert main(["--config", "c.yaml", "--source", "in/p0.png", "in/p1.png", "--save_dir", "out"]) == 0
     assert sorted(p.stem for p in (tmp_path / "out").glob("*.jpg")) == ["p0", "p1"]
+
+
+def frame_rows(path: Path) -> list[dict[str, Any]]:
+    return json.loads(path.read_text("utf-8"))
+
+
+def test_a_video_gives_a_drawn_video(
+    ckpt_path: Path, pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], rng: np.random.Generator
+) -> None:
+    patches = [rng.integers(0, 256, (8, 12, 3), dtype=np.uint8).repeat(8, 0).repeat(8, 1) for _ in range(7)]
+    write_video(pictures / "clip.avi", patches, fps=20)
+    sources = [str(pictures / name) for name in ("p0.png", "clip.avi", "p1.png")]
+    flags = ["--vid_stride", "2", "--save_txt", "--save_crop", "--save_dir", "out", "--classes", "bus", "0"]
+    assert main(["--ckpt_path", str(ckpt_path), "--device", "cpu", "--conf", "0.01", "--source", *sources, *flags]) == 0
+    out = tmp_path / "out"
+    assert sorted(p.name for p in out.iterdir()) == [
+        "clip.mp4",
+        "crops",
+        "labels",
+        "p0.jpg",
+        "p1.jpg",
+        "predictions.json",
+    ]
+    frames = list(read_frames(VideoSource(out / "clip.mp4")))
+    assert [f.image_rgb.shape for f in frames] == [(64, 96, 3)] * 4
+    assert video_fps(VideoSource(out / "clip.mp4")) == pytest.approx(10)
+    rows = frame_rows(out / "predictions.json")
+    ids = [row["image_id"] for row in rows]
+    assert set(ids) == {"p0", "clip_000000", "clip_000002", "clip_000004", "clip_000006", "p1"}
+    assert {row["category_name"] for row in rows} <= {"bus", CLASS_MAP.names[0]}
+    assert all(row["frame_index"] == int(row["image_id"][-6:]) for row in rows if "clip" in row["image_id"])
+    for stem in set(ids):
+        assert len((out / "labels" / f"{stem}.txt").read_text().splitlines()) == ids.count(stem)
+    assert list(out.glob("crops/*/clip_000004_*.png"))
+    assert capsys.readouterr().out.startswith(f"2 pictures, 4 frames, {len(rows)} objects (")
+
+
+def test_a_data_set_gives_its_own_ids(ckpt_path: Path, tmp_path: Path, rng: np.random.Generator) -> None:
+    truth = write_coco(tmp_path / "set", rng)
+    flags = [
+        "--data_root",
+        str(tmp_path / "set"),
+        "--save_dir",
+        str(tmp_path / "out"),
+        "--device",
+        "cpu",
+        "--conf",
+        "0",
+    ]
+    assert main(["--ckpt_path", str(ckpt_path), *flags]) == 0
+    rows = frame_rows(tmp_path / "out" / "predictions.json")
+    assert {row["image_id"] for row in rows} == {entry["id"] for entry in json.loads(truth.read_text())["images"]}
+    assert {row["category_id"] for row in rows} <= set(CLASS_MAP.source_ids)
+    found = COCO(str(truth)).loadRes(str(tmp_path / "out" / "predictions.json"))
+    assert len(found.getImgIds()) == len(SIZES)
+
+
+def test_what_cannot_be_decoded_is_left_out_on_demand(ckpt_path: Path, pictures: Path, tmp_path: Path) -> None:
+    (pictures / "p3.png").write_bytes(b"<html>")
+    flags = ["--on_error", "skip", "--save_dir", "out", "--save_json", "false"]
+    assert main(arguments(ckpt_path, pictures, *flags)) == 0
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["p0.jpg", "p1.jpg", "p2.jpg", "p4.jpg"]
 
 
 def test_stems_are_unique_where_case_does_not_count() -> None:

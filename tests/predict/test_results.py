@@ -1,18 +1,21 @@
 from __future__ import annotations
 
+import io
 import json
 import sys
 import types
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageShow
 
 from lucid_yolo.evaluate import ImageDetections, evaluate_boxes
-from lucid_yolo.predict.results import Boxes, Results, to_coco
+from lucid_yolo.predict.boxes import Boxes
+from lucid_yolo.predict.results import Results, to_coco
 from lucid_yolo.structures import ClassMap, ImageRecord
 
 HEIGHT, WIDTH = 40, 80
@@ -195,3 +198,117 @@ def test_results_are_checked(change: dict[str, Any], message: str) -> None:
     good = {"path": "a", "orig_shape": (HEIGHT, WIDTH), "names": NAMES, "boxes": boxes([[0, 0, 9, 9, 0.5, 1]])}
     with pytest.raises(ValueError, match=message):
         Results(**good | change)
+
+
+@pytest.fixture
+def tracked(results: Results) -> Results:
+    return replace(results, boxes=results.boxes.with_ids(np.array([7, 2, 9])))
+
+
+def test_ids_travel_with_the_objects(results: Results, tracked: Results, tmp_path: Path) -> None:
+    assert results.boxes.id is None
+    assert tracked.boxes.id is not None
+    assert tracked.boxes.id.tolist() == [7, 2, 9]
+    assert tracked[1:].boxes.id.tolist() == [2, 9]  # type: ignore[union-attr]
+    assert [row["track_id"] for row in tracked.summary()] == [7, 2, 9]
+    assert [line.split()[-1] for line in tracked.save_txt(tmp_path / "a.txt").read_text().splitlines()] == list("729")
+    assert (tracked.plot() != results.plot()).any()
+    assert torch.equal(tracked.boxes.data[:, :6], results.boxes.data)
+
+
+def test_arrays_and_devices(tracked: Results) -> None:
+    arrays = tracked.numpy().boxes
+    for name in ("data", "xyxy", "xywh", "xyxyn", "xywhn", "conf", "cls", "id"):
+        value, expected = getattr(arrays, name), getattr(tracked.boxes, name)
+        assert isinstance(value, np.ndarray), name
+        assert value.dtype == np.float32
+        assert np.array_equal(value, expected.numpy()), name
+    assert tracked.numpy()[arrays.conf > 0.2].boxes.cls.tolist() == [1, 0]
+    assert torch.equal(tracked.numpy().cpu().boxes.data, tracked.boxes.data)
+    assert torch.equal(tracked.to("cpu").boxes.xywhn, tracked.boxes.xywhn)
+    assert tracked.numpy().summary() == tracked.summary()
+    assert (tracked.numpy().plot() == tracked.plot()).all()
+
+
+def test_what_detection_does_not_find_is_none(results: Results) -> None:
+    assert (results.masks, results.keypoints, results.obb) == (None, None, None)
+
+
+def test_plot_leaves_out_what_is_not_wanted(results: Results) -> None:
+    bare = results.plot(conf=False, labels=False)
+    pictures = [results.plot(), results.plot(conf=False), bare, results.plot(line_width=4, conf=False, labels=False)]
+    for number, first in enumerate(pictures):
+        assert all((first != other).any() for other in pictures[number + 1 :])
+    with pytest.raises(ValueError, match="line_width"):
+        results.plot(line_width=0)
+
+
+def test_show_opens_the_picture(results: Results) -> None:
+    shown: list[Image.Image] = []
+
+    class Viewer(ImageShow.Viewer):
+        def show(self, image: Image.Image, **options: Any) -> int:
+            shown.append(image)
+            return 1
+
+    before = list(ImageShow._viewers)
+    ImageShow.register(Viewer(), 0)
+    try:
+        results.show()
+    finally:
+        ImageShow._viewers[:] = before
+    assert (np.asarray(shown[0]) == results.plot()).all()
+    png = results._repr_png_()
+    assert png is not None
+    assert (np.asarray(Image.open(io.BytesIO(png))) == results.plot()).all()
+
+
+def test_save_crop(results: Results, tmp_path: Path) -> None:
+    picture = np.arange(HEIGHT * WIDTH * 3, dtype=np.uint32).astype(np.uint8).reshape(HEIGHT, WIDTH, 3)
+    names = {0: "a/b: c", 1: "собака", 2: "x"}
+    thin = boxes([[8.2, 4.7, 48.5, 24.1, 0.9, 1], [5, 5, 5.5, 20, 0.8, 1], [0, 0, 20, 10.5, 0.25, 0]])
+    paths = replace(results, orig_img=picture, boxes=thin, names=names).save_crop(tmp_path)
+    assert [p.relative_to(tmp_path).as_posix() for p in paths] == ["собака/bus_1.png", "a_b_ c/bus_3.png"]
+    assert (np.asarray(Image.open(paths[0])) == picture[4:25, 8:49]).all()
+    assert (np.asarray(Image.open(paths[1])) == picture[0:11, 0:20]).all()
+    with pytest.raises(ValueError, match="expected orig_img"):
+        replace(results, orig_img=None).save_crop(tmp_path)
+
+
+def test_save_txt_without_confidence_is_a_label_file(results: Results, tmp_path: Path) -> None:
+    table = np.loadtxt(results.save_txt(tmp_path / "bus.txt", save_conf=False))
+    assert table.shape == (3, 5)
+    assert table[:, 1:] == pytest.approx(results.boxes.xywhn.numpy(), abs=1e-6)
+
+
+def test_to_df(results: Results, tracked: Results) -> None:
+    frame = results.to_df()
+    assert frame.columns.tolist() == ["name", "class", "confidence", "x1", "y1", "x2", "y2"]
+    assert frame["name"].tolist() == ["собака", "cat", "собака"]
+    assert frame[["x1", "y1", "x2", "y2"]].to_numpy() == pytest.approx(results.boxes.xyxy.numpy())
+    assert tracked.to_df()["track_id"].tolist() == [7, 2, 9]
+    assert results[:0].to_df().columns.tolist() == frame.columns.tolist()
+
+
+def test_to_df_names_the_package(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match="pip install pandas"):
+        results.to_df()
+
+
+def test_a_result_knows_its_category_ids(results: Results) -> None:
+    with pytest.raises(ValueError, match="expected the classes of the data set"):
+        results.to_coco()
+    class_map = ClassMap(("cat", "собака", "x"), (17, 18, 90))
+    rows = replace(results, source_ids=class_map.source_ids, image_id=5).to_coco()
+    assert rows == to_coco([replace(results, image_id=5)], class_map)
+    assert [row["category_id"] for row in rows] == [18, 17, 18]
+    assert results.to_coco(class_map)[0]["image_id"] == "bus"
+
+
+def test_the_library_takes_the_results(tracked: Results) -> None:
+    supervision = pytest.importorskip("supervision")
+    found = tracked.to_supervision()
+    assert isinstance(found, supervision.Detections)
+    assert found.tracker_id.tolist() == [7, 2, 9]
+    assert found.box_area.tolist() == pytest.approx((tracked.boxes.xywh[:, 2] * tracked.boxes.xywh[:, 3]).tolist())

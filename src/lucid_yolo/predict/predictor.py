@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,17 +23,24 @@ from lucid_yolo.data.loader import EVAL_CAPACITY, default_num_workers
 from lucid_yolo.data.sources import resize_image
 from lucid_yolo.decode.one_to_one import MAX_DETECTIONS
 from lucid_yolo.geometry.letterbox import Letterbox, letterbox
-from lucid_yolo.predict.results import Boxes, Results
-from lucid_yolo.predict.sources import list_images
+from lucid_yolo.predict.boxes import Boxes
+from lucid_yolo.predict.results import Results
+from lucid_yolo.predict.sources import VideoSource, list_sources
+from lucid_yolo.predict.video import Frame, read_frames
 from lucid_yolo.runtime.detector import ImageDetector
 from lucid_yolo.structures import Batch
 
 Channels = Literal["bgr", "rgb"]
-Picture = str | Path | bytes | np.ndarray | Image.Image | Tensor
+OnError = Literal["raise", "skip"]
+Picture = str | Path | int | VideoSource | bytes | np.ndarray | Image.Image | Tensor
 Source = Picture | Iterable[Picture]
+Item = Path | VideoSource | bytes | np.ndarray | Image.Image | Tensor
+Loaded = Path | Frame | UndecodableImageError | bytes | np.ndarray | Image.Image | Tensor
 
 BRANCH = "one_to_one"
 MAX_DECODE_THREADS = 8
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -44,6 +52,29 @@ class _Prepared:
     resized: np.ndarray
     box: Letterbox
     duration_ms: float
+    frame: Frame | None
+
+
+@dataclass(frozen=True)
+class _Call:
+    """What one call of :meth:`Predictor.predict` asks for."""
+
+    conf: float
+    max_det: int
+    labels: Tensor | None
+    channels: Channels
+    vid_stride: int
+    on_error: OnError
+    batch_size: int
+    num_ahead: int
+
+    def __post_init__(self) -> None:
+        _check_limits(self.conf, self.max_det)
+        for name, value, known in (("channels", self.channels, Channels), ("on_error", self.on_error, OnError)):
+            if value not in get_args(known):
+                raise ValueError(f"{name}: expected one of {', '.join(get_args(known))}, found {value!r}")
+        if self.vid_stride < 1:
+            raise ValueError(f"vid_stride: expected at least 1, found {self.vid_stride}")
 
 
 class Predictor:
@@ -62,12 +93,9 @@ class Predictor:
     def __init__(
         self, detector: ImageDetector, conf: float = 0.25, batch_size: int = 16, max_det: int = MAX_DETECTIONS
     ) -> None:
-        if not 0 <= conf <= 1:
-            raise ValueError(f"conf: expected a confidence in [0, 1], found {conf}")
+        _check_limits(conf, max_det)
         if batch_size < 1:
             raise ValueError(f"batch_size: expected at least 1, found {batch_size}")
-        if not 1 <= max_det <= MAX_DETECTIONS:
-            raise ValueError(f"max_det: expected 1 to {MAX_DETECTIONS}, found {max_det}")
         if BRANCH not in detector.branches:
             raise ValueError(f"detector: expected one that runs {BRANCH}, found {detector.branches}")
         self.detector = detector
@@ -76,76 +104,135 @@ class Predictor:
         self.max_det = max_det
         self._names = dict(enumerate(detector.meta.class_map.names))
 
-    def predict(self, source: Source, channels: Channels = "bgr") -> Iterator[Results]:
+    @property
+    def names(self) -> dict[int, str]:
+        """Class index to name."""
+        return dict(self._names)
+
+    def predict(
+        self,
+        source: Source,
+        channels: Channels = "bgr",
+        *,
+        conf: float | None = None,
+        max_det: int | None = None,
+        classes: Sequence[int | str] | None = None,
+        vid_stride: int = 1,
+        on_error: OnError = "raise",
+    ) -> Iterator[Results]:
         """Return the results picture by picture, in the order of the source, with only a few pictures in memory.
 
-        All batches of a call have one shape, that of the first; the last one is filled with blanks.
+        All batches of a call have one shape, that of the first; the last one is filled with blanks. With a camera or
+        a stream among the sources pictures are run one by one as they come.
 
         Args:
-            source: File, folder or pattern; picture from memory: the bytes of a file, a PIL image, a uint8 array
-                ``[H, W, 3]`` or ``[H, W]``, or an RGB tensor ``[3, H, W]`` in [0, 1]; or any iterable of these.
-                A list is checked now, another iterable as it is read.
+            source: File, folder, pattern, ``.txt`` list or video; number of a camera or address of a stream; picture
+                from memory: the bytes of a file, a PIL image, a uint8 array ``[H, W, 3]`` or ``[H, W]``, or an RGB
+                tensor ``[3, H, W]`` in [0, 1]; or any iterable of these. A list is checked now, another iterable as
+                it is read.
             channels: Order of the channels of arrays.
+            conf: Least confidence, for this call.
+            max_det: Most detections per picture, for this call.
+            classes: Indices or names of the classes to find; None for all.
+            vid_stride: Take every n-th frame of videos.
+            on_error: ``skip`` leaves out what cannot be decoded, with a warning; ``raise`` stops there.
 
         Raises:
             FileNotFoundError: A source is not there, or holds no picture.
-            ValueError: A picture has another shape or type; :class:`UndecodableImageError` from the iterator for one
-                that cannot be decoded, naming the file.
+            ValueError: An argument is out of range; a picture has another shape or type; from the iterator
+                :class:`UndecodableImageError` for one that cannot be decoded, naming the file.
         """
-        if channels not in get_args(Channels):
-            raise ValueError(f"channels: expected one of {', '.join(get_args(Channels))}, found {channels!r}")
-        return self._stream(_expand(source), channels)
+        items = _expand(source)
+        is_live = isinstance(items, list) and any(isinstance(item, VideoSource) and item.is_live for item in items)
+        call = _Call(
+            conf=self.conf if conf is None else conf,
+            max_det=self.max_det if max_det is None else max_det,
+            labels=None if classes is None else self._labels(classes),
+            channels=channels,
+            vid_stride=vid_stride,
+            on_error=on_error,
+            batch_size=1 if is_live else self.batch_size,
+            num_ahead=0 if is_live else self.batch_size,
+        )
+        return self._stream(items, call)
 
-    def _stream(self, pictures: Iterable[Path | Picture], channels: Channels) -> Iterator[Results]:
-        prepared = self._prepare_ahead(pictures, channels)
+    def _labels(self, classes: Sequence[int | str]) -> Tensor:
+        """Return class indices."""
+        numbers = {name: index for index, name in self._names.items()}
+        wanted = [numbers.get(entry, -1) if isinstance(entry, str) else int(entry) for entry in classes]
+        unknown = [entry for entry, index in zip(classes, wanted, strict=True) if index not in self._names]
+        if unknown or isinstance(classes, str):
+            raise ValueError(f"classes: expected indices or names among {self._names}, found {unknown or classes!r}")
+        return torch.tensor(wanted, dtype=torch.int64)
+
+    def _stream(self, items: Iterable[Item], call: _Call) -> Iterator[Results]:
+        prepared = self._prepare_ahead(_frames(items, call.vid_stride), call)
         num_slots = None
-        while chunk := list(islice(prepared, num_slots or self.batch_size)):
+        while chunk := list(islice(prepared, num_slots or call.batch_size)):
             num_slots = num_slots or len(chunk)
-            yield from self._run_batch(chunk, num_slots)
+            yield from self._run_batch(chunk, num_slots, call)
 
-    def _prepare_ahead(self, pictures: Iterable[Path | Picture], channels: Channels) -> Iterator[_Prepared]:
+    def _prepare_ahead(self, pictures: Iterable[Loaded], call: _Call) -> Iterator[_Prepared]:
         """Decode files in threads, at most one batch ahead; memory is read at once, for its owner may reuse it."""
         pool = ThreadPoolExecutor(min(MAX_DECODE_THREADS, default_num_workers()))
-        pending: deque[Future[_Prepared]] = deque()
+        pending: deque[Future[_Prepared | None]] = deque()
         try:
             for index, picture in enumerate(pictures):
-                future = pool.submit(self._prepare, picture, f"image_{index}", channels)
-                if not isinstance(picture, Path):
+                future = pool.submit(self._prepare, picture, f"image_{index}", call)
+                if not isinstance(picture, Path | Frame):
                     wait([future])
                 pending.append(future)
-                if len(pending) > self.batch_size:
-                    yield pending.popleft().result()
+                if len(pending) > call.num_ahead and (done := pending.popleft().result()):
+                    yield done
             while pending:
-                yield pending.popleft().result()
+                if done := pending.popleft().result():
+                    yield done
         finally:
             pool.shutdown(cancel_futures=True)
 
-    def _prepare(self, picture: Path | Picture, name: str, channels: Channels) -> _Prepared:
+    def _prepare(self, picture: Loaded, name: str, call: _Call) -> _Prepared | None:
+        """Return a picture ready for the network; None for one that cannot be decoded and is to be left out."""
         start = time.perf_counter()
-        image, name = _decode(picture, name, channels)
+        try:
+            image, name = _decode(picture, name, call.channels)
+        except UndecodableImageError as error:
+            if call.on_error == "raise":
+                raise
+            _log.warning("left out: %s", error)
+            return None
         height, width = image.shape[:2]
         box = letterbox(height, width, self.detector.meta.image_size_px)
         resized = resize_image(image, box.height_px, box.width_px)
-        return _Prepared(name, image, resized, box, _ms_since(start))
+        frame = picture if isinstance(picture, Frame) else None
+        return _Prepared(name, image, resized, box, _ms_since(start), frame)
 
-    def _run_batch(self, chunk: Sequence[_Prepared], num_slots: int) -> Iterator[Results]:
+    def _run_batch(self, chunk: Sequence[_Prepared], num_slots: int, call: _Call) -> Iterator[Results]:
         start = time.perf_counter()
         images = self._assemble(chunk, num_slots)
         assemble_ms = _ms_since(start) / len(chunk)
         start = time.perf_counter()
         found = self.detector.detect(images)[BRANCH]
-        rows = zip(*(x[:, : self.max_det].cpu() for x in (found.boxes_xyxy_px, found.score, found.label)), strict=True)
+        rows = zip(*(x.cpu() for x in (found.boxes_xyxy_px, found.score, found.label)), strict=True)
         inference_ms = _ms_since(start) / len(chunk)
         for prepared, (boxes, score, label) in zip(chunk, rows, strict=False):
             start = time.perf_counter()
-            objects = self._objects(boxes, score, label, prepared.box)
+            objects = _objects(boxes, score, label, prepared.box, call)
             speed = {
                 "preprocess": prepared.duration_ms + assemble_ms,
                 "inference": inference_ms,
                 "postprocess": _ms_since(start),
             }
-            shape = (prepared.box.height_src, prepared.box.width_src)
-            yield Results(prepared.name, shape, self._names, objects, prepared.image_rgb, speed)
+            yield Results(
+                prepared.name,
+                objects.orig_shape,
+                self._names,
+                objects,
+                prepared.image_rgb,
+                speed,
+                source_ids=self.detector.meta.class_map.source_ids,
+                frame_index=None if prepared.frame is None else prepared.frame.index,
+                timestamp_s=None if prepared.frame is None else prepared.frame.timestamp_s,
+            )
 
     def _assemble(self, chunk: Sequence[_Prepared], num_slots: int) -> UInt8[Tensor, "B 3 H W"]:
         size = self.detector.meta.image_size_px
@@ -155,38 +242,69 @@ class Predictor:
             canvas[top : top + box.height_px, left : left + box.width_px] = torch.from_numpy(prepared.resized)
         return images
 
-    def _objects(
-        self, boxes_xyxy_px: Float[Tensor, "D 4"], score: Float[Tensor, " D"], label: Int[Tensor, " D"], box: Letterbox
-    ) -> Boxes:
-        """Return one picture's detections in source pixels."""
-        kept = (score >= self.conf) & (score > 0)
-        boxes_src = box.boxes_to_src(boxes_xyxy_px[kept].double())
-        return Boxes.clipped(boxes_src, score[kept], label[kept], (box.height_src, box.width_src))
+
+def _check_limits(conf: float, max_det: int) -> None:
+    if not 0 <= conf <= 1:
+        raise ValueError(f"conf: expected a confidence in [0, 1], found {conf}")
+    if not 1 <= max_det <= MAX_DETECTIONS:
+        raise ValueError(f"max_det: expected 1 to {MAX_DETECTIONS}, found {max_det}")
 
 
-def _expand(source: Source) -> Iterable[Path | Picture]:
-    """Return files as paths and pictures from memory as they are."""
-    if isinstance(source, str | Path):
-        return list_images(source)
-    if isinstance(source, bytes | np.ndarray | Image.Image | Tensor):
+def _objects(
+    boxes_xyxy_px: Float[Tensor, "D 4"],
+    score: Float[Tensor, " D"],
+    label: Int[Tensor, " D"],
+    box: Letterbox,
+    call: _Call,
+) -> Boxes:
+    """Return one picture's detections in source pixels."""
+    is_kept = (score >= call.conf) & (score > 0)
+    if call.labels is not None:
+        is_kept &= torch.isin(label, call.labels)
+    kept = is_kept.nonzero().flatten()[: call.max_det]
+    boxes_src = box.boxes_to_src(boxes_xyxy_px[kept].double())
+    return Boxes.clipped(boxes_src, score[kept], label[kept], (box.height_src, box.width_src))
+
+
+def _expand(source: Source) -> Iterable[Item]:
+    """Return files as paths, videos unopened, and pictures from memory as they are."""
+    if isinstance(source, str | Path | int):
+        return list_sources(source)
+    if isinstance(source, VideoSource | bytes | np.ndarray | Image.Image | Tensor):
         return [source]
     if isinstance(source, list | tuple):
         if not source:
             raise ValueError("source: expected at least one picture, found an empty list")
-        return [picture for entry in source for picture in _expand(entry)]
+        return [item for entry in source for item in _expand(entry)]
     if isinstance(source, Iterable):
         return chain.from_iterable(map(_expand, source))
     raise TypeError(f"source: expected a file, a picture or an iterable of these, found {type(source).__name__}")
 
 
-def _decode(picture: Path | Picture, name: str, channels: Channels) -> tuple[np.ndarray, str]:
+def _frames(items: Iterable[Item], vid_stride: int) -> Iterator[Loaded]:
+    """Yield the frames of videos, everything else as it is; an error takes the place of the frame that is missing."""
+    for item in items:
+        if not isinstance(item, VideoSource):
+            yield item
+            continue
+        try:
+            yield from read_frames(item, vid_stride)
+        except UndecodableImageError as error:
+            yield error
+
+
+def _decode(picture: Loaded, name: str, channels: Channels) -> tuple[np.ndarray, str]:
     """Return RGB pixels of a picture's own, and its name."""
+    if isinstance(picture, Frame):
+        return picture.image_rgb, picture.name
     if isinstance(picture, np.ndarray):
         return _from_array(picture, name, channels), name
     if isinstance(picture, Tensor):
         return _from_tensor(picture, name), name
-    if isinstance(picture, str | Path):
+    if isinstance(picture, Path):
         return read_image(picture), str(picture)
+    if isinstance(picture, UndecodableImageError):
+        raise picture
     try:
         return read_image(picture), str(getattr(picture, "filename", "") or name)
     except UndecodableImageError as error:

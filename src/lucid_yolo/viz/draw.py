@@ -37,6 +37,11 @@ def draw_boxes(
     labels: NDArray[Any],
     names: ClassNames,
     scores: NDArray[Any] | None = None,
+    *,
+    remarks: Sequence[str] | None = None,
+    ids: NDArray[Any] | None = None,
+    has_names: bool = True,
+    line_width: int | None = None,
 ) -> NDArray[np.uint8]:
     """Return a copy of the picture with boxes and class names; the first box lies on top.
 
@@ -46,24 +51,38 @@ def draw_boxes(
         labels: ``[n]`` class indices.
         names: Class names by index.
         scores: ``[n]`` in [0, 1], written behind the name when given.
+        remarks: ``[n]`` words written behind name and score when given; an empty one adds nothing.
+        ids: ``[n]`` ids of tracked objects, written before the name; they then choose the colour.
+        has_names: Write names and ids.
+        line_width: Of the boxes, pixels; None suits the size of the picture.
 
     Raises:
         ValueError: An array has another type or shape, or a box is not finite.
     """
     _check(image_rgb, boxes_xyxy, labels, scores)
+    if remarks is not None and len(remarks) != len(labels):
+        raise ValueError(f"remarks: expected {len(labels)} as of labels, found {len(remarks)}")
+    if ids is not None and len(ids) != len(labels):
+        raise ValueError(f"ids: expected {len(labels)} as of labels, found {len(ids)}")
+    if line_width is not None and line_width < 1:
+        raise ValueError(f"line_width: expected at least 1, found {line_width}")
     height, width = image_rgb.shape[:2]
     if not height or not width:
         return image_rgb.copy()
     canvas = Image.fromarray(np.ascontiguousarray(image_rgb))
     pen = ImageDraw.Draw(canvas)
-    style = _Style.of_size(height, width)
+    style = _Style.of_size(height, width, line_width)
+    colors = labels if ids is None else ids
     visible = [(i, r) for i, b in enumerate(boxes_xyxy) if (r := _inside(b, height, width))]
     for i, rectangle in reversed(visible):
-        _draw_outline(pen, rectangle, class_color(int(labels[i])), style)
+        _draw_outline(pen, rectangle, class_color(int(colors[i])), style)
     taken: list[Rectangle] = []
     for i, rectangle in visible:
         score = "" if scores is None else f" {float(scores[i]):.2f}"
-        _draw_tag(pen, rectangle, (_name(names, int(labels[i])), score), int(labels[i]), style, taken)
+        score += f" {remarks[i]}" if remarks is not None and remarks[i] else ""
+        name = _name(names, int(labels[i])) if has_names else ""
+        track = f"#{int(ids[i])} " if ids is not None and has_names else ""
+        _draw_tag(pen, rectangle, (track, name, score), (int(labels[i]), int(colors[i])), style, taken)
     return np.asarray(canvas).copy()
 
 
@@ -79,10 +98,10 @@ class _Style:
     pad: int
 
     @classmethod
-    def of_size(cls, height: int, width: int) -> _Style:
+    def of_size(cls, height: int, width: int, line_width: int | None) -> _Style:
         scale = (height * width) ** 0.5
         font = max(10, round(scale * 0.02))
-        line = max(1, round(scale * 0.0032))
+        line = line_width or max(1, round(scale * 0.0032))
         return cls(height, width, line, max(1, round(line / 3)), font, max(1, font // 5))
 
 
@@ -126,14 +145,16 @@ def _draw_outline(pen: ImageDraw.ImageDraw, rectangle: Rectangle, color: Color, 
 def _draw_tag(
     pen: ImageDraw.ImageDraw,
     rectangle: Rectangle,
-    text: tuple[str, str],
-    label: int,
+    text: tuple[str, str, str],
+    label_color: tuple[int, int],
     style: _Style,
     taken: list[Rectangle],
 ) -> None:
-    """Write name and score where they hide no earlier tag, if such a place exists."""
+    """Write id, name and score where they hide no earlier tag, if such a place exists."""
     box_width = rectangle[2] - rectangle[0]
-    line, font = _fit(text, label, style.font, min(style.width, max(box_width, style.width // 3)) - 2 * style.pad)
+    line, font = _fit(
+        text, label_color[0], style.font, min(style.width, max(box_width, style.width // 3)) - 2 * style.pad
+    )
     left, top, right, bottom = (round(v) for v in font.getbbox(line, anchor="ls"))
     ascent, descent = font.getmetrics()
     ascent, descent = max(ascent, -top), max(descent, bottom)
@@ -143,21 +164,21 @@ def _draw_tag(
     places = _places(rectangle, width, height, style)
     place = next((p for p in places if not any(_overlap(p, t) for t in taken)), places[0])
     taken.append(place)
-    color = class_color(label)
+    color = class_color(label_color[1])
     pen.rectangle(place, fill=color, outline=_contrast(color))
     origin = (place[0] + style.pad - left, place[1] + style.pad // 2 + ascent)
     pen.text(origin, line, fill=_contrast(color), font=font, anchor="ls")
 
 
-def _fit(text: tuple[str, str], label: int, font_size: int, room: int) -> tuple[str, ImageFont.FreeTypeFont]:
+def _fit(text: tuple[str, str, str], label: int, font_size: int, room: int) -> tuple[str, ImageFont.FreeTypeFont]:
     """Return the tag, its name shortened until it is no wider than ``room``, and its font."""
-    name, score = text
+    track, name, score = text
     name, path = drawable_text(name, f"#{label}")
     font = _font(path, font_size)
-    line = name + score
+    line = track + name + score
     while name and font.getlength(line) > room:
         name = name[:-1].rstrip()
-        line = (f"{name}…" if name else "") + score
+        line = track + (f"{name}…" if name else "") + score
     return line.strip() if font.getlength(line) <= room else "", font
 
 
