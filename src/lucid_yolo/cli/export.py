@@ -114,7 +114,7 @@ def _verify(config: Namespace, network: Network, meta: DeployedMeta, path: Path)
 def _pictures(config: Namespace, meta: DeployedMeta) -> list[Picture]:
     from lucid_yolo.data.dataset import open_split
     from lucid_yolo.export.pictures import draw_pictures, load_pictures, spread
-    from lucid_yolo.predict.sources import list_images
+    from lucid_yolo.predict.sources import list_sources
 
     if config.source is None and config.data_root is None:
         print("gate: no --source or --data_root given, so the pictures are a few drawn ones")
@@ -122,7 +122,7 @@ def _pictures(config: Namespace, meta: DeployedMeta) -> list[Picture]:
     if config.num_pictures < 1:
         raise ValueError(f"num_pictures: expected at least 1, found {config.num_pictures}")
     if config.source is not None:
-        paths = list_images(config.source)
+        paths = [entry for entry in list_sources(config.source) if isinstance(entry, Path)]  # no videos
     else:
         paths = [Path(record.path) for record in open_split(config.data_root, "val").records]
     chosen = spread(paths, config.num_pictures)
