@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import platform
 import subprocess
@@ -11,7 +12,6 @@ from typing import Any
 
 import torch
 
-import lucid_yolo
 from lucid_yolo.data.host import usable_cores
 from lucid_yolo.runtime.detector import choose_device
 
@@ -29,14 +29,14 @@ def environment(device: str) -> dict[str, Any]:
     return found | {
         "torch": str(torch.__version__),
         "python": platform.python_version(),
-        "lucid_yolo": lucid_yolo.__version__,
+        "lucid_yolo": importlib.metadata.version("lucid-yolo"),
         "commit": commit(),
     }
 
 
 def commit() -> str:
     """Return the commit of this checkout, marked if files differ from it; ``unknown`` outside a checkout."""
-    folder = Path(lucid_yolo.__file__).parent
+    folder = Path(__file__).parents[1]
     found = _output_of(["git", "-C", str(folder), "rev-parse", "HEAD"])
     if not found:
         return "unknown"
