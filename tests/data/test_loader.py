@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from lucid_yolo.data.augment.apply import apply_plan
 from lucid_yolo.data.cache import CacheKind
 from lucid_yolo.data.host import usable_cores
 from lucid_yolo.data.loader import EvalLoader, TrainLoader, default_num_workers
@@ -197,6 +198,14 @@ def test_evaluation_repeats_and_shows_the_letterboxed_image(records: list[ImageR
     x1, y1, x2, y2 = letterbox_plan(0, records[0], SIZE).placements[0].clip_xyxy_px
     first = next(iter(loader)).images[0].permute(1, 2, 0).numpy()
     np.testing.assert_array_equal(first[y1:y2, x1:x2], prepared(0))
+
+
+def test_evaluation_images_are_those_of_a_plan_that_changes_nothing(records: list[ImageRecord]) -> None:
+    prepared = PreparedSource(records, SIZE)
+    images = torch.cat([batch.images for batch in EvalLoader(records, prepared, 4, num_workers=0)])
+    for index, record in enumerate(records):
+        planned = apply_plan(letterbox_plan(index, record, SIZE), records, prepared).image
+        np.testing.assert_array_equal(images[index].permute(1, 2, 0).numpy(), planned)
 
 
 def test_empty_validation_split_has_no_batches() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from lightning.pytorch import Callback
 
-from lucid_yolo.runtime.checkpoint_file import previous_path, read_checkpoint
+from lucid_yolo.runtime.checkpoint_file import copy_checkpoint, previous_path, read_checkpoint
 
 
 class Killed(BaseException):
@@ -96,6 +96,16 @@ def test_torn_checkpoint_falls_back_to_the_one_before(
     last.write_bytes(last.read_bytes()[: last.stat().st_size // 2])
     assert read_checkpoint(last)["global_step"] == before
     assert "using the one before it" in caplog.text
+
+
+def test_the_best_checkpoint_is_a_copy_of_the_last(fit: Any, tmp_path: Path) -> None:
+    fit(tmp_path / "run", max_epochs=1)
+    last, best = (tmp_path / f"run/checkpoints/{name}.ckpt" for name in ("last", "best"))
+    assert best.read_bytes() == last.read_bytes()
+    before = best.read_bytes()
+    last.write_bytes(b"another")
+    copy_checkpoint(last, best)
+    assert (best.read_bytes(), previous_path(best).read_bytes()) == (b"another", before)
 
 
 def test_finished_run_is_an_error(fit: Any, tmp_path: Path) -> None:

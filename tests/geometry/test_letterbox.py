@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from lucid_yolo.geometry.letterbox import letterbox
+from lucid_yolo.geometry.letterbox import boxes_to_src, letterbox
 
 
 @pytest.mark.parametrize(
@@ -74,3 +74,12 @@ def test_input_is_not_changed() -> None:
 def test_empty_image_is_named() -> None:
     with pytest.raises(ValueError, match="0 x 640"):
         letterbox(0, 640, 640)
+
+
+def test_boxes_of_many_images_map_as_those_of_one(rng: np.random.Generator) -> None:
+    letterboxes = [letterbox(height, width, 96) for height, width in ((301, 487), (64, 64), (50, 1), (7, 900))]
+    boxes, image = rng.uniform(-20, 120, (200, 4)), rng.integers(0, 4, 200)
+    found = boxes_to_src(boxes, image, letterboxes)
+    for i, box in enumerate(letterboxes):
+        assert found[image == i].tobytes() == box.boxes_to_src(boxes[image == i]).tobytes()
+    assert boxes_to_src(boxes[:0].astype(np.float32), image[:0], []).shape == (0, 4)

@@ -220,3 +220,25 @@ def test_recorded_evaluation_follows_the_averaged_weights() -> None:
         assert torch.equal(expected.box_ltrb_cell, found.box_ltrb_cell)
         assert torch.equal(expected.class_logit, found.class_logit)
     assert (recorded._runner.counts.recorded, recorded._runner.counts.replayed) == (1, 3)
+
+
+def test_recorded_decoding_equals_eager_decoding() -> None:
+    step = make_step()
+    meta = ModelMeta("detect", "n", ClassMap.from_names("abcde"), SIZE)
+    plain = Detector(step.state.averaged_network, step.task, meta, "bf16")
+    slow = Detector(step.state.averaged_network, DetectTask(NUM_CLASSES, suppression="reference"), meta, "bf16")
+    recorded = Detector(step.state.averaged_network, step.task, meta, "bf16")
+    recorded.record()
+    for seed in range(3):
+        batch = make_batch(seed)
+        step.run(batch)
+        expected, by_reference, found = (d.detect(batch.images) for d in (plain, slow, recorded))
+        assert list(found) == list(expected) == ["one_to_many", "one_to_one"]
+        for branch in expected:
+            for name in ("boxes_xyxy_px", "score", "label", "point_index"):
+                value = getattr(expected[branch], name)
+                assert torch.equal(value, getattr(found[branch], name)), (branch, name)
+                assert torch.equal(value, getattr(by_reference[branch], name)), (branch, name)
+    assert (recorded._runner.counts.recorded, recorded._runner.counts.replayed) == (1, 3)
+    recorded.predict(batch.images)
+    assert recorded._runner.counts.recorded == 2

@@ -9,6 +9,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from lucid_yolo.kernels.assignment import kernel
+from lucid_yolo.kernels.nms import kernel as nms_kernel
 
 F, I64, B8 = "*fp32", "*i64", "*i1"
 SOURCES = {
@@ -31,6 +32,7 @@ SOURCES = {
             "SLOTS": "constexpr",
         },
         {"BLOCK": kernel.BLOCK, "SLOTS": kernel.SLOTS},
+        4,
     ),
     "resolve": (
         kernel._resolve_kernel,
@@ -47,13 +49,30 @@ SOURCES = {
             "SLOTS": "constexpr",
         },
         {"SLOTS": kernel.SLOTS},
+        1,
+    ),
+    "suppress": (
+        nms_kernel._suppress_kernel,
+        {
+            "boxes": F,
+            "labels": I64,
+            "is_candidate": B8,
+            "threshold": F,
+            "survivors": I64,
+            "num_candidates": "i32",
+            "max_detections": "i32",
+            "BLOCK": "constexpr",
+        },
+        {"BLOCK": 4096},
+        16,
     ),
 }
 
 if __name__ == "__main__":
     capability = int(sys.argv[1])
-    for name, (function, signature, constants) in SOURCES.items():
+    for name, (function, signature, constants, num_warps) in SOURCES.items():
         source = ASTSource(function, signature, constants)
         target = GPUTarget("cuda", capability, 32)
-        ptx = triton.compile(source, target=target, options={"enable_fp_fusion": False}).asm["ptx"]
+        options = {"enable_fp_fusion": False, "num_warps": num_warps}
+        ptx = triton.compile(source, target=target, options=options).asm["ptx"]
         print(name, "fma" if "fma.rn" in ptx else "no-fma", "div" if "div.rn" in ptx else "no-div", len(ptx))

@@ -23,9 +23,10 @@ from torch.utils.data import DataLoader, Dataset
 from lucid_yolo.data.augment.apply import apply_plan
 from lucid_yolo.data.collate import BatchWriter
 from lucid_yolo.data.host import usable_cores
-from lucid_yolo.data.plan import BatchPlan, TrainPlanner, letterbox_plan
+from lucid_yolo.data.plan import BatchPlan, TrainPlanner
 from lucid_yolo.data.records import SharedRecords
 from lucid_yolo.data.sources import PreparedSource
+from lucid_yolo.geometry.letterbox import letterbox
 from lucid_yolo.structures import Batch, ImageRecord
 
 BATCHES_AHEAD_PER_WORKER = 2
@@ -189,8 +190,12 @@ class _EvalBatches(Dataset[Batch]):
         size, start = self._prepared.image_size_px, batch_index * self._batch_size
         writer = BatchWriter(self._batch_size, size, EVAL_CAPACITY)
         for slot, index in enumerate(range(start, min(start + self._batch_size, len(self._records)))):
-            plan = letterbox_plan(index, self._records[index], size)
-            apply_plan(plan, self._records, self._prepared, writer.images[slot])
+            box = letterbox(*self._records.size_src(index), size)
+            rows, columns = (
+                slice(box.top_px, box.top_px + box.height_px),
+                slice(box.left_px, box.left_px + box.width_px),
+            )
+            writer.images[slot, rows, columns] = self._prepared(index)  # the rest is grey already
             writer.sample_index[slot] = index
         return writer.batch
 

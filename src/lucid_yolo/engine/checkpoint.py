@@ -14,7 +14,7 @@ from lightning.pytorch.plugins.io import CheckpointIO
 from typing_extensions import override
 
 from lucid_yolo.engine.module import DetectorModule, detector_module
-from lucid_yolo.runtime.checkpoint_file import read_checkpoint, write_checkpoint
+from lucid_yolo.runtime.checkpoint_file import copy_checkpoint, read_checkpoint, write_checkpoint
 
 
 class AtomicCheckpointIO(CheckpointIO):
@@ -109,7 +109,8 @@ class RunCheckpoint(Checkpoint):
             self.best_score = score
         self._save(trainer, self.last_path)
         if is_best or not self.best_path.exists():
-            self._save(trainer, self.best_path)
+            if trainer.is_global_zero:
+                copy_checkpoint(self.last_path, self.best_path)
             self._report(trainer, detector_module(module))
 
     def _report(self, trainer: Trainer, module: DetectorModule) -> None:

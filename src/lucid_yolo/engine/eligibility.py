@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lightning.pytorch import Callback, Trainer
 
-from lucid_yolo.kernels.assignment import missing_for_kernel
+from lucid_yolo.kernels.needs import missing_for_kernel
 
 STEP_HOOKS = ("on_before_zero_grad", "on_before_backward", "on_after_backward", "on_before_optimizer_step")
 

@@ -251,11 +251,11 @@ class DetectorModule(LightningModule):
         if self.trainer.sanity_checking:
             return
         gathered = gather_objects(self._evaluator.detections)
-        self._evaluator.detections = {
+        detections = {
             branch: [row for part in gathered for row in part.get(branch, [])]  # type: ignore[attr-defined]
             for branch in BRANCHES
         }
-        self.evaluation = self._evaluator.compute()
+        self.evaluation = self._evaluator.compute(detections)
         self.log_dict(self.evaluation.scalars(), rank_zero_only=True)
 
     on_test_start = on_validation_start

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 FILL_VALUE = 114
 
 Boxes = TypeVar("Boxes", np.ndarray, Tensor)
+Number = Any
 
 
 @dataclass(frozen=True)
@@ -64,10 +66,31 @@ class Letterbox:
             Corners in source pixels with ``0 <= x1 <= x2 <= width`` and ``0 <= y1 <= y2 <= height``, of the same kind
             and dtype. A box outside the image becomes a point or a line on its border.
         """
-        (scale_x, scale_y), width, height = self.scale_xy, self.width_src, self.height_src
-        x1, x2 = (((boxes_xyxy_px[..., i : i + 1] - self.left_px) / scale_x).clip(0, width) for i in (0, 2))
-        y1, y2 = (((boxes_xyxy_px[..., i : i + 1] - self.top_px) / scale_y).clip(0, height) for i in (1, 3))
-        return _join(boxes_xyxy_px, x1, y1, x2.clip(min=x1), y2.clip(min=y1))
+        return _to_src(boxes_xyxy_px, *self.scale_xy, self.left_px, self.top_px, self.width_src, self.height_src)
+
+
+def boxes_to_src(boxes_xyxy_px: np.ndarray, image: np.ndarray, letterboxes: Sequence[Letterbox]) -> np.ndarray:
+    """Map boxes of several images back at once, each as :meth:`Letterbox.boxes_to_src` would.
+
+    Args:
+        boxes_xyxy_px: ``[n, 4]`` floating-point corners on the canvas.
+        image: ``[n]`` position of each box's image among the letterboxes.
+        letterboxes: How each image was fitted.
+
+    Returns:
+        Corners in source pixels, of the same dtype.
+    """
+    rows = [(*b.scale_xy, b.left_px, b.top_px, b.width_src, b.height_src) for b in letterboxes]
+    table = np.array(rows, dtype=boxes_xyxy_px.dtype).reshape(-1, 6)[image]
+    return _to_src(boxes_xyxy_px, *(table[:, i : i + 1] for i in range(6)))
+
+
+def _to_src(
+    boxes: Boxes, scale_x: Number, scale_y: Number, left: Number, top: Number, width: Number, height: Number
+) -> Boxes:
+    x1, x2 = (((boxes[..., i : i + 1] - left) / scale_x).clip(0, width) for i in (0, 2))
+    y1, y2 = (((boxes[..., i : i + 1] - top) / scale_y).clip(0, height) for i in (1, 3))
+    return _join(boxes, x1, y1, x2.clip(min=x1), y2.clip(min=y1))
 
 
 def _join(like: Boxes, *columns: Boxes) -> Boxes:

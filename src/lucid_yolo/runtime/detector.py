@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -19,6 +20,9 @@ from lucid_yolo.runtime.checkpoint_file import ModelMeta, build_network, read_ch
 from lucid_yolo.runtime.precision import PrecisionName, forward_context, resolve_precision
 from lucid_yolo.structures import Detections, Prediction
 from lucid_yolo.tasks.task import Task
+
+_RAW, _DECODED = "raw", "decoded"
+_FIELDS = tuple(f.name for f in fields(Detections))
 
 
 def choose_device(name: str = "auto") -> torch.device:
@@ -87,7 +91,7 @@ class Detector:
         self.precision = resolve_precision(precision, self.device)
         size = meta.image_size_px
         self.points = make_anchor_points((size, size), STRIDES, self.device)
-        self._runner: Runner = EagerRunner(self._forward)
+        self._runner: Runner = EagerRunner(self._run)
 
     @classmethod
     def from_checkpoint(
@@ -119,27 +123,22 @@ class Detector:
     @torch.inference_mode()
     def predict(self, images: UInt8[Tensor, "B 3 H W"]) -> Prediction:
         """Return the raw output of every branch, stacked on the batch axis."""
-        return Prediction(*self._runner(None, images.to(self.device, non_blocking=True)))
+        return Prediction(*self._runner(_RAW, images.to(self.device, non_blocking=True)))
 
     def record(self) -> None:
-        """Record the forward pass at the first batch of each shape and replay it from then on.
+        """Record the forward pass and the decoding at the first batch of each shape and replay them from then on.
 
         The recording reads the network's parameters where they lie: values that change in place count.
 
         Raises:
             RecordingError: There is no CUDA device.
         """
-        self._runner = ReplayRunner(self._forward, list, modules=dict(self.network.named_modules()))
+        self._runner = ReplayRunner(self._run, list, modules=dict(self.network.named_modules()))
 
     def release(self) -> None:
-        """Free what recording holds; the forward pass runs eagerly again."""
+        """Free what recording holds; everything runs eagerly again."""
         self._runner.release()
-        self._runner = EagerRunner(self._forward)
-
-    def _forward(self, _key: object, images: Tensor) -> tuple[Tensor, Tensor]:
-        with forward_context(self.precision, self.device):
-            prediction: Prediction = self.network(images.float().mul(1 / 255), self.branches)
-        return prediction.box_ltrb_cell, prediction.class_logit
+        self._runner = EagerRunner(self._run)
 
     @torch.inference_mode()
     def detect(self, images: UInt8[Tensor, "B 3 H W"]) -> dict[str, Detections]:
@@ -148,11 +147,19 @@ class Detector:
         Args:
             images: RGB letterboxed to the network's input size.
         """
-        prediction = self.predict(images)
-        return {
-            branch: self.task.decode(rows, self.points, branch)
-            for branch, rows in zip(self.branches, split_branches(prediction, len(self.branches)), strict=True)
-        }
+        tensors = self._runner(_DECODED, images.to(self.device, non_blocking=True))
+        per_branch = zip(*[iter(tensors)] * len(_FIELDS), strict=True)
+        return {branch: Detections(*rows) for branch, rows in zip(self.branches, per_branch, strict=True)}
+
+    def _run(self, key: object, images: Tensor) -> tuple[Tensor, ...]:
+        """Return the raw output, or the fields of every branch's detections one after another."""
+        with forward_context(self.precision, self.device):
+            prediction: Prediction = self.network(images.float().mul(1 / 255), self.branches)
+        if key == _RAW:
+            return prediction.box_ltrb_cell, prediction.class_logit
+        rows = zip(self.branches, split_branches(prediction, len(self.branches)), strict=True)
+        decoded = [self.task.decode(part, self.points, branch) for branch, part in rows]
+        return tuple(getattr(detections, name) for detections in decoded for name in _FIELDS)
 
 
 def split_branches(prediction: Prediction, num_branches: int) -> list[Prediction]:

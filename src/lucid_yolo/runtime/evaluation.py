@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from lucid_yolo.data.dataset import DataSplit
 from lucid_yolo.data.loader import EvalLoader
@@ -13,10 +18,13 @@ from lucid_yolo.data.sources import PreparedSource
 from lucid_yolo.decode.nms import MIN_SCORE
 from lucid_yolo.decode.one_to_one import MAX_DETECTIONS
 from lucid_yolo.evaluate.coco import BoxMetrics, ImageDetections, evaluate_boxes
-from lucid_yolo.geometry.letterbox import letterbox
+from lucid_yolo.geometry.letterbox import boxes_to_src, letterbox
 from lucid_yolo.models.head import BRANCHES
 from lucid_yolo.runtime.detector import ImageDetector
 from lucid_yolo.structures import Batch, ClassMap, Detections, ImageRecord
+
+MAX_WAITING = 1 << 22
+"""Detections kept on the device before they are fetched: some 120 MB."""
 
 _log = logging.getLogger(__name__)
 
@@ -62,8 +70,27 @@ class Evaluation:
         return {"metrics": branches, "one_to_one_minus_one_to_many": difference}
 
 
+@dataclass(frozen=True)
+class _Part:
+    """Some batches of one branch, where the detector left them.
+
+    Attributes:
+        sample_index: ``[n]`` position of each image in the split; -1 for a blank.
+        boxes_xyxy_px: ``[n, D, 4]``.
+        score: ``[n, D]``.
+        label: ``[n, D]``.
+    """
+
+    sample_index: Tensor
+    boxes_xyxy_px: Tensor
+    score: Tensor
+    label: Tensor
+
+
 class SplitEvaluator:
     """Collects the detections of a split batch by batch.
+
+    A batch stays on its device, so that adding it waits for nothing; many batches come to the host at once.
 
     Args:
         split: Images and annotations.
@@ -73,11 +100,13 @@ class SplitEvaluator:
     def __init__(self, split: DataSplit, image_size_px: int) -> None:
         self.split = split
         self.image_size_px = image_size_px
-        self.detections: dict[str, list[ImageDetections]] = {}
+        self.reset()
 
     def reset(self) -> None:
         """Forget every batch."""
-        self.detections = {}
+        self._rows: dict[str, list[ImageDetections]] = {}
+        self._waiting: dict[str, list[_Part]] = {}
+        self._num_waiting = 0
 
     def update(self, batch: Batch, detections: Mapping[str, Detections]) -> None:
         """Add a batch; blanks are dropped.
@@ -86,28 +115,56 @@ class SplitEvaluator:
             batch: Its ``sample_index`` names the images.
             detections: Decoded output per branch.
         """
-        indices = batch.sample_index.tolist()
+        sample_index = batch.sample_index.clone()  # a view would keep the batch's shared memory open
         for branch, found in detections.items():
-            boxes, score, label = (x.cpu().numpy() for x in (found.boxes_xyxy_px, found.score, found.label))
-            rows = self.detections.setdefault(branch, [])
-            for slot, index in enumerate(indices):
-                if index < 0:
-                    continue
-                record = self.split.records[index]
-                box = letterbox(record.height_src, record.width_src, self.image_size_px)
-                kept = score[slot] >= MIN_SCORE
-                boxes_src = box.boxes_to_src(boxes[slot, kept].astype("float64"))
-                rows.append(ImageDetections(record.image_id, boxes_src, score[slot, kept], label[slot, kept]))
+            part = _Part(sample_index, found.boxes_xyxy_px, found.score, found.label)
+            self._waiting.setdefault(branch, []).append(part)
+            self._num_waiting += found.score.numel()
+        if self._num_waiting >= MAX_WAITING:
+            self._fetch()
 
-    def compute(self) -> Evaluation:
-        """Score everything collected so far; images that were not run do not count, and a warning says so."""
-        metrics = {}
-        for branch, rows in self.detections.items():
+    @property
+    def detections(self) -> dict[str, list[ImageDetections]]:
+        """What was found in the images seen so far, per branch."""
+        self._fetch()
+        return self._rows
+
+    def compute(self, detections: Mapping[str, list[ImageDetections]] | None = None) -> Evaluation:
+        """Score everything collected; images that were not run do not count, and a warning says so.
+
+        Args:
+            detections: What to score instead of what was collected here, such as that of all ranks.
+        """
+        metrics, scored = {}, dict(self.detections if detections is None else detections)
+        for branch, rows in scored.items():
             records = seen_records(self.split, rows)
             if len(records) < len(self.split.records):
                 _log.warning("%s: scored on %d of %d images", branch, len(records), len(self.split.records))
             metrics[branch] = evaluate_boxes(records, rows, self.split.class_map, MAX_DETECTIONS)
-        return Evaluation(metrics, dict(self.detections))
+        return Evaluation(metrics, scored)
+
+    def _fetch(self) -> None:
+        """Bring what waits to the host, back in source pixels."""
+        for branch, parts in self._waiting.items():
+            names = [f.name for f in fields(_Part)]
+            columns = [torch.cat([getattr(p, name) for p in parts]).cpu().numpy() for name in names]
+            self._rows.setdefault(branch, []).extend(self._to_rows(*columns))
+        self._waiting, self._num_waiting = {}, 0
+
+    def _to_rows(
+        self, index: NDArray[Any], boxes_xyxy_px: NDArray[Any], score: NDArray[Any], label: NDArray[Any]
+    ) -> list[ImageDetections]:
+        """Return one entry per image that is no blank."""
+        is_kept = (score >= MIN_SCORE) & (index >= 0)[:, None]
+        records = [self.split.records[i] for i in index.tolist() if i >= 0]
+        if not records:
+            return []
+        image = np.repeat(np.cumsum(index >= 0) - 1, is_kept.sum(axis=1))
+        boxes = [letterbox(r.height_src, r.width_src, self.image_size_px) for r in records]
+        boxes_src = boxes_to_src(boxes_xyxy_px[is_kept].astype("float64"), image, boxes)
+        ends = np.cumsum(is_kept.sum(axis=1)[index >= 0])[:-1]
+        columns = (np.split(column, ends) for column in (boxes_src, score[is_kept], label[is_kept]))
+        return [ImageDetections(r.image_id, *found) for r, *found in zip(records, *columns, strict=True)]
 
 
 def seen_records(split: DataSplit, detections: Sequence[ImageDetections]) -> list[ImageRecord]:

@@ -15,7 +15,8 @@ class Speed:
 
     Attributes:
         accelerate: ``auto`` turns on whatever is possible here; ``none`` nothing beyond the options set to true.
-        capture_step: Record the complete training step and the evaluation forward as CUDA graphs and replay them.
+        capture_step: Record the complete training step, and evaluation up to the detections, as CUDA graphs; replay
+            them.
         fused_assignment: Assign targets to points in two kernels.
     """
 

@@ -10,6 +10,7 @@ from lucid_yolo.assign.task_aligned import AssignConfig, assign
 from lucid_yolo.decode.nms import decode_one_to_many
 from lucid_yolo.decode.one_to_one import decode_one_to_one
 from lucid_yolo.kernels.assignment import Implementation
+from lucid_yolo.kernels.nms import NmsImplementation
 from lucid_yolo.losses.detection import DETECTION_TERMS, detection_loss_sums
 from lucid_yolo.models.head import BRANCHES, StemSpec, detection_stems
 from lucid_yolo.structures import AnchorPoints, Detections, LossTerms, Prediction, Targets
@@ -42,6 +43,7 @@ class DetectTask(Task):
         loss: Weights of the loss terms.
         assign: Constants of the assignment.
         assignment: Plain operations or the kernel; same bytes.
+        suppression: How the one-to-many branch is suppressed; same bytes.
     """
 
     name: ClassVar[str] = "detect"
@@ -49,6 +51,7 @@ class DetectTask(Task):
     loss: LossGains = field(default_factory=LossGains)
     assign: AssignConfig = field(default_factory=AssignConfig)
     assignment: Implementation = "reference"
+    suppression: NmsImplementation = "auto"
 
     def stems(self, in_channels: Sequence[int]) -> tuple[StemSpec, ...]:
         """Return the box and class stems."""
@@ -66,5 +69,6 @@ class DetectTask(Task):
 
     def decode(self, prediction: Prediction, points: AnchorPoints, branch: str) -> Detections:
         """Rank the one-to-one branch, or suppress the one-to-many branch."""
-        decoder = decode_one_to_one if branch == "one_to_one" else decode_one_to_many
-        return decoder(prediction, points)
+        if branch == "one_to_one":
+            return decode_one_to_one(prediction, points)
+        return decode_one_to_many(prediction, points, suppression=self.suppression)

@@ -7,12 +7,10 @@ against kernel: ``docs/log.md``.
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import Literal
 
-import torch
-
 from lucid_yolo.kernels.assignment.reference import AssignInputs, AssignOutputs, assign_points_reference
+from lucid_yolo.kernels.needs import missing_for_kernel
 
 Implementation = Literal["reference", "kernel", "auto"]
 
@@ -35,12 +33,3 @@ def assign_points(inputs: AssignInputs, implementation: Implementation = "auto")
     from lucid_yolo.kernels.assignment.kernel import assign_points_kernel
 
     return assign_points_kernel(inputs)
-
-
-def missing_for_kernel(device: torch.device) -> str:
-    """Return what the kernel lacks on ``device``; empty if it can run."""
-    if device.type != "cuda":
-        return f"it needs a CUDA device, found {device}"
-    if torch.cuda.get_device_capability(device) < (8, 0):
-        return f"it needs compute capability 8.0, found {torch.cuda.get_device_capability(device)}"
-    return "" if find_spec("triton") else "it needs the package triton"

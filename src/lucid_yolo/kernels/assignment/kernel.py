@@ -11,23 +11,10 @@ import triton
 import triton.language as tl
 
 from lucid_yolo.kernels.assignment.reference import AssignInputs, AssignOutputs
+from lucid_yolo.kernels.box_iou import box_iou
 
 BLOCK = 1024
 SLOTS = 16
-
-
-@triton.jit
-def _iou(ax1, ay1, ax2, ay2, bx1, by1, bx2, by2):  # type: ignore[no-untyped-def]
-    """Intersection over union in the plain form's order of operations."""
-    width = tl.maximum(tl.minimum(ax2, bx2) - tl.maximum(ax1, bx1), 0.0)
-    height = tl.maximum(tl.minimum(ay2, by2) - tl.maximum(ay1, by1), 0.0)
-    overlap = width * height
-    area_a = tl.maximum(ax2 - ax1, 0.0) * tl.maximum(ay2 - ay1, 0.0)
-    area_b = tl.maximum(bx2 - bx1, 0.0) * tl.maximum(by2 - by1, 0.0)
-    union = area_a + area_b - overlap
-    has_union = union > 0
-    iou = tl.where(has_union, tl.div_rn(overlap, tl.where(has_union, union, 1.0)), 0.0)
-    return tl.minimum(tl.maximum(iou, 0.0), 1.0)
 
 
 @triton.jit
@@ -84,7 +71,7 @@ def _rank_kernel(  # type: ignore[no-untyped-def]
                 bx1, by1 = tl.load(box, is_candidate, 0.0), tl.load(box + 1, is_candidate, 0.0)
                 bx2, by2 = tl.load(box + 2, is_candidate, 0.0), tl.load(box + 3, is_candidate, 0.0)
                 score = tl.load(prob + (row * num_points + point) * num_classes + label, is_candidate, 0.0)
-                iou = _iou(x1, y1, x2, y2, bx1, by1, bx2, by2)
+                iou = box_iou(x1, y1, x2, y2, bx1, by1, bx2, by2)
                 iou2 = iou * iou
                 metric = tl.sqrt_rn(score) * (iou2 * iou2 * iou2)
                 bits = metric.to(tl.int32, bitcast=True).to(tl.int64)
@@ -102,7 +89,7 @@ def _rank_kernel(  # type: ignore[no-untyped-def]
         box = boxes + (row * num_points + chosen) * 4
         bx1, by1 = tl.load(box, is_chosen, 0.0), tl.load(box + 1, is_chosen, 0.0)
         bx2, by2 = tl.load(box + 2, is_chosen, 0.0), tl.load(box + 3, is_chosen, 0.0)
-        iou = _iou(x1, y1, x2, y2, bx1, by1, bx2, by2)
+        iou = box_iou(x1, y1, x2, y2, bx1, by1, bx2, by2)
         claim = (iou.to(tl.int32, bitcast=True).to(tl.int64) << 32) | (0xFFFFFFFF - target_index)
         tl.atomic_max(best_keys + row * num_points + chosen, claim, is_chosen)
         tl.store(top_keys + program * SLOTS + slots, top)
