@@ -11,10 +11,11 @@ import yaml
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from lucid_yolo.cli.evaluate import ROWS, main
+from lucid_yolo.cli.evaluate import main
 from lucid_yolo.data.dataset import open_split
 from lucid_yolo.runtime.detector import Detector
 from lucid_yolo.runtime.evaluation import evaluate_split
+from lucid_yolo.runtime.metric_names import ROWS
 from lucid_yolo.structures import ClassMap
 from samples import CLASS_MAP, write_coco, write_untrained
 
@@ -65,6 +66,14 @@ def test_report_holds_both_heads_and_their_difference(
     assert report["metrics"]["one_to_one"]["per_class"][2]["ap"] is None
     assert (report["split"], report["precision"], report["model"]["task"]) == ("val", "fp32", "detect")
     assert report["label_rows"]["total"] == report["label_rows"]["kept"] == 10
+
+
+def test_report_page(ckpt_path: Path, data_root: Path, tmp_path: Path) -> None:
+    page, numbers = tmp_path / "new" / "report.html", tmp_path / "r.json"
+    assert main(arguments(ckpt_path, data_root, "--report", str(page), "--json", str(numbers))) == 0
+    text, report = page.read_text("utf-8"), json.loads(numbers.read_text("utf-8"))
+    assert f"{report['metrics']['one_to_one']['map50']:.4f}" in text
+    assert all(word in text for word in ("собака", "Zelle [red]", str(ckpt_path), "images per second"))
 
 
 def test_predictions_score_the_same_in_the_reference_evaluator(

@@ -88,6 +88,7 @@ def rows_of(run_dir: Path) -> list[dict[str, str]]:
 def test_fit_writes_the_run_folder(first_run: Path) -> None:
     names = {path.relative_to(first_run).as_posix() for path in first_run.rglob("*") if path.is_file()}
     expected = {"config.yaml", "metrics.csv", "labels.json", "report.json", "curves.png", "train_batch.jpg"}
+    expected |= {"report.html", "confidence.png", "confusion.png", "labels.png"}
     expected |= {"precision_recall.png", "val_predictions.jpg", "checkpoints/best.ckpt", "checkpoints/last.ckpt"}
     assert expected <= names
     assert any(name.startswith("tensorboard/events.out.tfevents") for name in names)
@@ -217,13 +218,17 @@ def test_validate_writes_its_report(run_dir: Path, data_root: Path, capsys: pyte
         folder = Path("runs", "validate", number)
         assert {path.name for path in folder.iterdir()} == {
             "report.json",
+            "report.html",
             "precision_recall.png",
+            "confidence.png",
+            "confusion.png",
             "val_predictions.jpg",
         }
     report = json.loads((folder / "report.json").read_text("utf-8"))
     assert (report["ckpt_path"], report["split"], report["model"]["variant"]) == (best, "val", "n")
     fitted = json.loads((run_dir / "report.json").read_text("utf-8"))
     assert report["metrics"] == fitted["metrics"]
+    assert f"{report['metrics']['one_to_one']['ar_max']:.4f}" in (folder / "report.html").read_text("utf-8")
     assert "AP 0.50:0.95" in capsys.readouterr().out
 
 

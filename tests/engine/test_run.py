@@ -165,7 +165,9 @@ def test_pictures_leave_the_run_as_it_is(fit: Any, tmp_path: Path) -> None:
     assert (plain / "metrics.csv").read_bytes() == (drawn / "metrics.csv").read_bytes()
     first, second = (read_checkpoint(folder / "checkpoints/last.ckpt") for folder in (plain, drawn))
     assert all(torch.equal(value, second["state_dict"][name]) for name, value in first["state_dict"].items())
-    for name in ("train_batch.jpg", "val_predictions.jpg", "curves.png", "precision_recall.png"):
+    names = ["train_batch.jpg", "val_predictions.jpg", "labels.png"]
+    names += ["curves.png", "precision_recall.png", "confusion.png"]
+    for name in names:
         assert np.asarray(Image.open(drawn / name)).std() > 10, name
 
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from lucid_yolo.bench.compare import describe_difference, first_difference, has_same_bytes, sha256_of
-from lucid_yolo.bench.environment import to_lines, to_table
+from lucid_yolo.bench.reports import to_lines, to_table
 from lucid_yolo.engine.fit_probe import LOSSES, SUMMARY, FitProbe
 from lucid_yolo.runtime.checkpoint_file import SECTION, read_checkpoint
 

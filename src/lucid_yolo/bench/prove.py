@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from lucid_yolo.bench.compare import Difference, describe_difference, has_same_bytes, sha256_of, state_difference
-from lucid_yolo.bench.environment import to_lines
 from lucid_yolo.bench.locate import Location, Snapshot, locate
+from lucid_yolo.bench.reports import to_lines
 from lucid_yolo.data.loader import TrainLoader
 from lucid_yolo.engine.arms import Arm, Arms
 from lucid_yolo.graphs import RunCounts

@@ -93,11 +93,12 @@ def _prove(arguments: list[str]) -> int:
     _add_outputs(parser)
     own, flags = take_flags(parser, arguments)
     flags = [*(f"--config={word}" for word in own.words), *flags]
-    from lucid_yolo.bench.environment import environment, write_reports
     from lucid_yolo.bench.fault import plant_fault
     from lucid_yolo.bench.prove import prove
+    from lucid_yolo.bench.reports import write_reports
     from lucid_yolo.cli.trainer import build_unstarted
     from lucid_yolo.engine.arms import build_arms
+    from lucid_yolo.runtime.environment import environment
 
     cli = build_unstarted(flags)
     config = cli.config["fit"]
@@ -139,8 +140,9 @@ def _pair(arguments: list[str]) -> int:
     parser.add_argument("--pairs", type=int, default=5, help="Fits of each.")
     _add_outputs(parser)
     own, shared = take_flags(parser, arguments)
-    from lucid_yolo.bench.environment import environment, write_reports
     from lucid_yolo.bench.pair import FitFailedError, measure_pair
+    from lucid_yolo.bench.reports import write_reports
+    from lucid_yolo.runtime.environment import environment
 
     flags = {"a": shlex.split(own.a), "b": shlex.split(own.b)}
     if len(own.words) == 2:
@@ -165,8 +167,9 @@ def _step(arguments: list[str]) -> int:
     args = _step_parser().parse_args(arguments)
     from dataclasses import replace
 
-    from lucid_yolo.bench.environment import environment, to_lines, to_table, write_reports
+    from lucid_yolo.bench.reports import to_lines, to_table, write_reports
     from lucid_yolo.bench.step import StepBench, measure_step
+    from lucid_yolo.runtime.environment import environment
 
     names = ("variant", "num_classes", "image_size", "precision", "device", "num_steps", "data_root", "num_workers")
     bench = StepBench(**{{"image_size": "image_size_px"}.get(name, name): args[name] for name in names})
@@ -213,8 +216,9 @@ def _step_parser() -> ArgumentParser:
 
 def _loader(arguments: list[str]) -> int:
     args = _loader_parser().parse_args(arguments)
-    from lucid_yolo.bench.environment import commit, to_lines, write_reports
     from lucid_yolo.bench.loader import measure_loader
+    from lucid_yolo.bench.reports import to_lines, write_reports
+    from lucid_yolo.runtime.environment import commit
 
     speed = measure_loader(
         args.data_root,

@@ -17,7 +17,7 @@ from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
 from lucid_yolo.cli.errors import run_command
-from lucid_yolo.cli.evaluate import print_tables
+from lucid_yolo.cli.evaluation_tables import print_tables
 from lucid_yolo.data.dataset import read_class_map
 from lucid_yolo.engine.checkpoint import AtomicCheckpointIO, RunCheckpoint
 from lucid_yolo.engine.config import DEFAULT_RECIPE, MOVED_FLAGS, REFUSED_FLAGS, resolve_arguments, split_flags
@@ -27,9 +27,11 @@ from lucid_yolo.engine.module import DEFAULT_IMAGE_SIZE_PX, DEFAULT_TASK, DEFAUL
 from lucid_yolo.engine.pictures import RunPictures, draw_evaluation
 from lucid_yolo.engine.recording import RecordingOwner
 from lucid_yolo.engine.run_files import RunFiles
+from lucid_yolo.engine.run_report import RunReport
 from lucid_yolo.engine.strategy import StepDDPStrategy
 from lucid_yolo.models.scales import Variant
 from lucid_yolo.runtime.checkpoint_file import ModelMeta, read_checkpoint, read_meta
+from lucid_yolo.runtime.report import write_evaluation_report
 from lucid_yolo.runtime.run_folder import next_run_folder
 from lucid_yolo.structures import ClassMap
 
@@ -142,7 +144,7 @@ class RunCLI(LightningCLI):
             return callbacks
         self._dump_config()
         callbacks += [RecordingOwner(), RunFiles(self.run_dir, self.config_dump), MetricsWriter(self.run_dir)]
-        callbacks.append(RunPictures(self.run_dir))
+        callbacks += [RunPictures(self.run_dir), RunReport(self.run_dir)]
         if flags.get("enable_checkpointing") is not False:
             callbacks.append(RunCheckpoint(self.run_dir, self.config["fit"].checkpoint_every))
         return callbacks
@@ -353,4 +355,7 @@ def _report(cli: RunCLI, command: str) -> None:
     cli.run_dir.mkdir(parents=True, exist_ok=True)
     text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
     (cli.run_dir / "report.json").write_text(text, encoding="utf-8")
-    draw_evaluation(evaluation, cli.datamodule.splits[name], meta.image_size_px, cli.run_dir, name)
+    split = cli.datamodule.splits[name]
+    draw_evaluation(evaluation, split, meta.image_size_px, cli.run_dir, name)
+    device = str(cli.trainer.strategy.root_device)
+    write_evaluation_report(cli.run_dir / "report.html", evaluation, split, meta, header, device)

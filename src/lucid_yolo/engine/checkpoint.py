@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from lucid_yolo.engine.module import DetectorModule, detector_module
 from lucid_yolo.runtime.checkpoint_file import copy_checkpoint, read_checkpoint, write_checkpoint
+from lucid_yolo.runtime.evaluation import Evaluation
 
 
 class AtomicCheckpointIO(CheckpointIO):
@@ -48,6 +49,8 @@ class RunCheckpoint(Checkpoint):
 
     Attributes:
         best_score: Best headline metric so far; -inf before the first.
+        best_evaluation: Evaluation of ``best.ckpt``; None before the first, and after a resume until there is a better
+            one.
     """
 
     def __init__(self, run_dir: str | Path, every_n_updates: int | None = None) -> None:
@@ -55,6 +58,7 @@ class RunCheckpoint(Checkpoint):
         self.folder = self.run_dir / "checkpoints"
         self.every_n_updates = every_n_updates
         self.best_score = -math.inf
+        self.best_evaluation: Evaluation | None = None
         self._saved_update = -1
 
     @property
@@ -107,6 +111,7 @@ class RunCheckpoint(Checkpoint):
         if is_best:
             assert score is not None
             self.best_score = score
+            self.best_evaluation = detector_module(module).evaluation
         self._save(trainer, self.last_path)
         if is_best or not self.best_path.exists():
             if trainer.is_global_zero:
@@ -125,6 +130,17 @@ class RunCheckpoint(Checkpoint):
     def _save(self, trainer: Trainer, path: Path) -> None:
         self._saved_update = trainer.global_step
         trainer.save_checkpoint(path, weights_only=False)
+
+
+def best_evaluation(trainer: Trainer, module: DetectorModule) -> Evaluation | None:
+    """Return the evaluation of the best checkpoint, or the last one where the best is not known; None without any.
+
+    Args:
+        trainer: The Trainer of a fit.
+        module: The module it trains.
+    """
+    kept = [c.best_evaluation for c in trainer.callbacks if isinstance(c, RunCheckpoint)]  # type: ignore[attr-defined]
+    return next((evaluation for evaluation in kept if evaluation is not None), module.evaluation)
 
 
 def _is_validated_now(trainer: Trainer) -> bool:

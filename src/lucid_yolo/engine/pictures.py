@@ -16,15 +16,26 @@ from lucid_yolo.data.dataset import DataSplit
 from lucid_yolo.data.loader import make_batch
 from lucid_yolo.data.plan import BatchPlan, letterbox_plan
 from lucid_yolo.data.sources import PreparedSource
+from lucid_yolo.engine.checkpoint import best_evaluation
 from lucid_yolo.engine.datamodule import detector_data
 from lucid_yolo.engine.metrics_writer import MetricsFile
 from lucid_yolo.engine.module import detector_module
 from lucid_yolo.evaluate.coco import ImageDetections
+from lucid_yolo.evaluate.confusion import confusion_matrix, match_images
 from lucid_yolo.evaluate.curves import confidence_curves
 from lucid_yolo.geometry.letterbox import letterbox
 from lucid_yolo.runtime.evaluation import Evaluation, seen_records
+from lucid_yolo.runtime.report import confidence_figure
 from lucid_yolo.structures import ImageRecord, target_capacity
-from lucid_yolo.viz import draw_batch, draw_training_batch, plot_precision_recall, plot_training
+from lucid_yolo.viz import (
+    draw_batch,
+    draw_training_batch,
+    plot_confusion,
+    plot_labels,
+    plot_precision_recall,
+    plot_training,
+    save_png,
+)
 
 MAX_PAIRS = 8
 PAIRS_PER_ROW = 2
@@ -33,7 +44,7 @@ DEPLOYED = "one_to_one"
 
 
 class RunPictures(Callback):
-    """Draws a run into its folder: the first training batch, the curves, precision and recall, predictions.
+    """Draws a run into its folder: the first training batch, the labels, the curves, and what it finds.
 
     The batch is made from its plan a second time, so the run's own data stream is not touched.
 
@@ -53,39 +64,46 @@ class RunPictures(Callback):
         planner, split = data.planner(), data.splits["train"]
         batch = make_batch(planner.plan(0), split.records, PreparedSource(split.records, planner.image_size_px))
         _save(draw_training_batch(batch, split.class_map.names), self.run_dir / "train_batch.jpg")
+        save_png(plot_labels(split.records, split.class_map.names), self.run_dir / "labels.png")
 
     @override
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Draw the curves and the last evaluation."""
+        """Draw the curves and the evaluation of the best checkpoint."""
         if not trainer.is_global_zero:
             return
         metrics = self.run_dir / "metrics.csv"
         if MetricsFile(metrics).rows:
-            plot_training(metrics, self.run_dir / "curves.png")
+            save_png(plot_training(metrics), self.run_dir / "curves.png")
         module, split = detector_module(pl_module), detector_data(trainer).splits.get("val")
-        if module.evaluation is not None and split is not None:
-            draw_evaluation(module.evaluation, split, module.meta.image_size_px, self.run_dir, "val")
+        evaluation = best_evaluation(trainer, module)
+        if evaluation is not None and split is not None:
+            draw_evaluation(evaluation, split, module.meta.image_size_px, self.run_dir, "val")
 
 
 def draw_evaluation(evaluation: Evaluation, split: DataSplit, image_size_px: int, folder: Path, name: str) -> None:
-    """Draw precision against recall, and some images with their annotations beside what was found.
+    """Draw the curves of an evaluation, its confusion matrix, and images with their annotations beside what was found.
 
     Args:
         evaluation: Of the split.
         split: The evaluated images.
         image_size_px: Side of the network input, at which images are drawn.
-        folder: Where ``precision_recall.png`` and ``<name>_predictions.jpg`` go.
+        folder: Where ``precision_recall.png``, ``confidence.png``, ``confusion.png`` and ``<name>_predictions.jpg``
+            go.
         name: Of the split.
     """
     found, metrics = evaluation.detections[DEPLOYED], evaluation.metrics[DEPLOYED]
     records = seen_records(split, found)
     if not records:
         return
+    names = split.class_map.names
     curves = confidence_curves(records, found, split.class_map)
     average_precision = [row.ap50 for row in metrics.per_class]
-    path = folder / "precision_recall.png"
-    plot_precision_recall(curves.recall, curves.precision, split.class_map.names, average_precision, path)
-    _save(_draw_pairs(found, records, split.class_map.names, image_size_px), folder / f"{name}_predictions.jpg")
+    by_recall = plot_precision_recall(curves.recall, curves.precision, names, average_precision)
+    save_png(by_recall, folder / "precision_recall.png")
+    save_png(confidence_figure(curves, names), folder / "confidence.png")
+    counts = confusion_matrix(match_images(records, found, split.class_map), len(names))
+    save_png(plot_confusion(counts, names), folder / "confusion.png")
+    _save(_draw_pairs(found, records, names, image_size_px), folder / f"{name}_predictions.jpg")
 
 
 def _draw_pairs(

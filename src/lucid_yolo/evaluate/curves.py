@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lucid_yolo.evaluate.coco import ImageDetections, pair_by_image
+from lucid_yolo.evaluate.overlap import box_iou
 from lucid_yolo.structures import ClassMap, ImageRecord
 
 Floats = NDArray[np.float64]
@@ -101,7 +102,7 @@ def _match_image(
     label = found.label[order]
     order = order[_rank_within_class(label) < max_detections]
     score, label, boxes = (a[order].astype(np.float64) for a in (found.score, found.label, found.boxes_xyxy_src))
-    iou = _iou(boxes, record.boxes_xyxy_src.astype(np.float64), record.is_ignored)
+    iou = box_iou(boxes, record.boxes_xyxy_src.astype(np.float64), record.is_ignored)
     iou[label[:, None] != record.labels[None]] = 0.0
     is_hit, is_on_crowd = np.zeros(len(score)), np.zeros(len(score), dtype=bool)
     is_taken = np.zeros(len(record.labels), dtype=bool)
@@ -122,18 +123,6 @@ def _rank_within_class(label: NDArray[Any]) -> NDArray[np.int64]:
     rank = np.empty(len(label), dtype=np.int64)
     rank[by_class] = np.arange(len(label)) - np.searchsorted(grouped, grouped)
     return rank
-
-
-def _iou(boxes_xyxy: Floats, truths_xyxy: Floats, is_crowd: NDArray[np.bool_]) -> Floats:
-    """Return IoU ``[n, m]``; on a crowd the union is the detection alone."""
-    low = np.maximum(boxes_xyxy[:, None, :2], truths_xyxy[None, :, :2])
-    high = np.minimum(boxes_xyxy[:, None, 2:], truths_xyxy[None, :, 2:])
-    overlap = np.maximum(high - low, 0.0).prod(axis=-1)
-    area = np.maximum(boxes_xyxy[:, 2:] - boxes_xyxy[:, :2], 0.0).prod(axis=-1)[:, None]
-    truth_area = (truths_xyxy[:, 2:] - truths_xyxy[:, :2]).prod(axis=-1)[None]
-    union = np.where(is_crowd[None], area, area + truth_area - overlap)
-    iou: Floats = np.divide(overlap, union, out=np.zeros_like(overlap), where=union > 0)
-    return iou
 
 
 def _count_at_least(score: Floats, confidence: Floats) -> NDArray[np.int64]:

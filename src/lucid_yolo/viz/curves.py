@@ -1,46 +1,40 @@
-"""Plots of a training run and of precision against recall."""
+"""Plots of a training run, of precision against recall and of both against confidence."""
 
 from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties
-from matplotlib.legend import Legend
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from lucid_yolo.viz.draw import class_color
-from lucid_yolo.viz.fonts import drawable_text
+from lucid_yolo.viz.figures import FAINT_LINE, INK, LINE_COLORS, clean, line_color, new_figure, short_name, write_texts
 
 Points = tuple[list[float], list[float]]
 
 BOOKKEEPING_COLUMNS = ("steps/", "train/is_finite")
 POSITION_COLUMNS = ("step", "epoch")
-PANEL_INCHES, PANEL_COLUMNS, DOTS_PER_INCH = (3.9, 2.8), 4, 110
-LINE_COLORS = ("#0b6fb8", "#e07b00", "#2a9d4a", "#b3328f", "#6b5bd2", "#777777")
-LINE_SHADE = 0.8  # class colours are made for areas; on white, thin lines need darker ones
+PANEL_INCHES, PANEL_COLUMNS = (3.9, 2.8), 4
 MAX_LEGEND_LINES, MAX_LEGEND_CLASSES = 8, 20
-# Longer series of a measured quantity (one with a prefix) are drawn faintly, with their running mean on top.
+# Longer series of a measured quantity (one with a prefix) are drawn faintly, with their moving average on top.
 SMOOTHED_POINTS = 60
+MAX_STRETCHES = 250
 
 
-def plot_training(metrics_csv: Path, output_png: Path) -> None:
-    """Draw every column of a run's metrics file, one panel per quantity.
+def plot_training(metrics_csv: Path) -> Figure:
+    """Return every column of a run's metrics file, one panel per quantity.
 
     A column ``prefix/name`` is the line ``prefix`` in the panel ``name``, so that ``train/loss`` and ``val/loss``, or
     ``val/map`` and ``val_o2m/map`` (both heads), share one. Empty cells, texts and non-finite numbers are skipped.
 
     Args:
         metrics_csv: Table with a header; drawn against its column ``step``, else ``epoch``, else the row number.
-        output_png: Picture to write.
 
     Raises:
         ValueError: The file holds no number to draw.
@@ -53,13 +47,13 @@ def plot_training(metrics_csv: Path, output_png: Path) -> None:
         raise ValueError(f"{metrics_csv}: expected numbers beside step and epoch, found none in {len(rows)} rows")
     num_columns = min(PANEL_COLUMNS, len(panels))
     num_rows = math.ceil(len(panels) / num_columns)
-    figure = _figure(num_columns * PANEL_INCHES[0], num_rows * PANEL_INCHES[1])
+    figure = new_figure(num_columns * PANEL_INCHES[0], num_rows * PANEL_INCHES[1])
     for i, (title, lines) in enumerate(panels.items(), start=1):
         axes = figure.add_subplot(num_rows, num_columns, i)
         _draw_panel(axes, title, lines)
         if i > len(panels) - num_columns:
             axes.set_xlabel(position or "row")
-    _save(figure, output_png)
+    return figure
 
 
 def plot_precision_recall(
@@ -67,16 +61,14 @@ def plot_precision_recall(
     precision: NDArray[Any],
     names: Sequence[str],
     average_precision: Sequence[float],
-    output_png: Path,
-) -> None:
-    """Draw precision (its envelope: the best at this recall or beyond) against recall, per class and as the mean.
+) -> Figure:
+    """Return precision (its envelope: the best at this recall or beyond) against recall, per class and as the mean.
 
     Args:
         recall: ``[K, N]`` per class at falling or rising confidence; NaN is skipped.
         precision: ``[K, N]`` at the same confidences.
         names: Class names.
         average_precision: AP of each class as the evaluator gives it, for the legend; NaN for classes without objects.
-        output_png: Picture to write.
 
     Raises:
         ValueError: The arrays differ in shape.
@@ -86,30 +78,90 @@ def plot_precision_recall(
             "recall, precision, names, average_precision: expected [K, N], [K, N], K and K, "
             f"found {recall.shape}, {precision.shape}, {len(names)} and {len(average_precision)}"
         )
-    figure = _figure(8.2, 5.4)
+    figure = new_figure(7.6, 4.6)
     axes = figure.add_subplot()
     grid = np.linspace(0.0, 1.0, 101)
     has_objects = np.isfinite(average_precision)
     shown = [k for k in range(len(names)) if has_objects[k]]
     is_listed = len(shown) <= MAX_LEGEND_CLASSES
-    envelopes, handles, entries = [], [], []
+    envelopes, handles = [], []
+    entries: list[tuple[str, str | None]] = []
     for k in shown:
         envelopes.append(_envelope(recall[k], precision[k], grid))
-        color = tuple(LINE_SHADE * c / 255 for c in class_color(k)) if is_listed else "#b8c4cf"
+        color = line_color(k) if is_listed else FAINT_LINE
         handles += axes.plot(grid, envelopes[-1], color=color, linewidth=1.4 if is_listed else 0.8)
-        entries.append(_entry(names[k], k, average_precision[k]))
+        name, path = short_name(names[k], k)
+        entries.append((f"{name}  {average_precision[k]:.3f}", path))
     if not is_listed:
         handles, entries = handles[:1], [(f"each of {len(shown)} classes", None)]
     if shown:
         mean = float(np.mean([average_precision[k] for k in shown]))
-        handles += axes.plot(grid, np.mean(envelopes, axis=0), color="#111111", linewidth=3.0)
+        handles += axes.plot(grid, np.mean(envelopes, axis=0), color=INK, linewidth=3.0)
         entries.append((f"all classes  {mean:.3f}", None))
-        legend = axes.legend(handles, [""] * len(handles), loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False)
-        _write_entries(legend, entries)
+        legend = axes.legend(handles, [""] * len(handles), loc="upper left", bbox_to_anchor=(1.01, 1.0))
+        legend.set_frame_on(False)
+        write_texts(legend.get_texts(), entries)
     axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="recall", ylabel="precision")
-    axes.set_title("Precision against recall, IoU 0.50")
-    _clean(axes)
-    _save(figure, output_png)
+    axes.set_title("Precision against recall, IoU 0.50", fontsize=10, fontweight="bold", loc="left")
+    clean(axes)
+    return figure
+
+
+def plot_confidence(
+    confidence: NDArray[Any],
+    curves: Mapping[str, tuple[NDArray[Any], NDArray[Any]]],
+    names: Sequence[str],
+    best_confidence: float,
+) -> Figure:
+    """Return quantities against the confidence threshold, a panel each, per class and as the mean.
+
+    Args:
+        confidence: ``[N]`` thresholds, rising.
+        curves: Name of a quantity in [0, 1] to (``[K, N]`` per class, ``[N]`` mean); NaN is skipped, and so are
+            classes that are NaN throughout.
+        names: Class names.
+        best_confidence: Threshold to mark; NaN for none.
+
+    Raises:
+        ValueError: The arrays differ in shape.
+    """
+    shape = (len(names), len(confidence))
+    if wrong := {n: (c.shape, m.shape) for n, (c, m) in curves.items() if (c.shape, m.shape) != (shape, shape[1:])}:
+        raise ValueError(f"curves: expected {shape} and {shape[1:]} for every quantity, found {wrong}")
+    figure = new_figure(3.6 * len(curves) + 2.4, 3.6)
+    stride = max(1, len(confidence) // 200)
+    places = confidence[::stride]
+    shown = [k for k in range(len(names)) if any(np.isfinite(c[k]).any() for c, _ in curves.values())]
+    is_listed = len(shown) <= MAX_LEGEND_CLASSES
+    handles: list[Any] = []
+    for i, (quantity, (per_class, mean)) in enumerate(curves.items(), start=1):
+        axes = figure.add_subplot(1, len(curves), i)
+        handles = []
+        for k in shown:
+            color = line_color(k) if is_listed else FAINT_LINE
+            handles += axes.plot(places, per_class[k, ::stride], color=color, linewidth=1.2 if is_listed else 0.7)
+        if len(shown) > 1:
+            handles += axes.plot(places, mean[::stride], color=INK, linewidth=2.4)
+        _mark_best(axes, confidence, mean, best_confidence)
+        axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="confidence threshold")
+        axes.set_title(quantity, fontsize=10, fontweight="bold", loc="left", parse_math=False)
+        clean(axes)
+    entries: list[tuple[str, str | None]] = [short_name(names[k], k) for k in shown]
+    if not is_listed:
+        handles, entries = [handles[0], handles[-1]], [(f"each of {len(shown)} classes", None)]
+    if handles:
+        legend = figure.legend(handles, [""] * len(handles), loc="outside right upper", frameon=False, fontsize=8)
+        write_texts(legend.get_texts(), [*entries, ("mean", None)][: len(handles)])
+    return figure
+
+
+def _mark_best(axes: Axes, confidence: NDArray[Any], mean: NDArray[Any], best_confidence: float) -> None:
+    """Mark a threshold and what the mean is there."""
+    if math.isnan(best_confidence):
+        return
+    value = float(np.interp(best_confidence, confidence, mean))
+    axes.axvline(best_confidence, color="#777777", linewidth=1.0, linestyle="--")
+    axes.set_title(f"{value:.3f} at {best_confidence:.3f}", fontsize=8, loc="right")
 
 
 def _panels(rows: Sequence[dict[str, str]], position: str | None) -> dict[str, dict[str, Points]]:
@@ -144,28 +196,43 @@ def _draw_panel(axes: Axes, title: str, lines: dict[str, Points]) -> None:
         is_long = bool(label) and len(xs) > SMOOTHED_POINTS
         marker = "o" if len(xs) <= 20 else None
         if is_long:
-            axes.plot(xs, ys, color=color, linewidth=0.7, alpha=0.3)
-        shown = _running_mean(ys, len(ys) // 30) if is_long else ys
-        handles += axes.plot(xs, shown, color=color, linewidth=1.6, marker=marker, markersize=3)
+            axes.plot(*_thinned(xs, ys), color=color, linewidth=0.7, alpha=0.3)
+        shown = _moving_average(ys, len(ys) / 30).tolist() if is_long else ys
+        handles += axes.plot(*_thinned(xs, shown), color=color, linewidth=1.6, marker=marker, markersize=3)
     axes.set_title(title, fontsize=10, fontweight="bold", loc="left", parse_math=False)
     if len(lines) <= MAX_LEGEND_LINES and any(lines):
         legend = axes.legend(handles, [""] * len(handles), fontsize=8, frameon=False, loc="best")
-        _write_entries(legend, [(f"{label} (last {ys[-1]:.4g})", None) for label, (_, ys) in lines.items()])
+        write_texts(legend.get_texts(), [(f"{label} (last {ys[-1]:.4g})", None) for label, (_, ys) in lines.items()])
     elif len(lines) == 1:
         last = next(iter(lines.values()))[1][-1]
         axes.set_title(f"last {last:.4g}", fontsize=8, loc="right")
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(5))
-    _clean(axes)
+    clean(axes)
 
 
-def _running_mean(values: Sequence[float], radius: int) -> NDArray[np.float64]:
-    """Return the mean over the neighbours up to ``radius`` places away."""
-    total = np.concatenate([[0.0], np.cumsum(values)])
-    place = np.arange(len(values))
-    low, high = np.maximum(place - radius, 0), np.minimum(place + radius + 1, len(values))
-    mean: NDArray[np.float64] = (total[high] - total[low]) / (high - low)
-    return mean
+def _thinned(xs: list[float], ys: list[float]) -> Points:
+    """Return the lowest and highest point of every stretch, so that a long line looks the same and is small."""
+    stretch = -(-len(xs) // MAX_STRETCHES)
+    if stretch <= 2:
+        return xs, ys
+    kept = set[int]()
+    for start in range(0, len(xs), stretch):
+        places = range(start, min(start + stretch, len(xs)))
+        kept |= {min(places, key=ys.__getitem__), max(places, key=ys.__getitem__)}
+    order = sorted(kept | {0, len(xs) - 1})
+    return [xs[i] for i in order], [ys[i] for i in order]
+
+
+def _moving_average(values: Sequence[float], span: float) -> NDArray[np.float64]:
+    """Return the exponential moving average that weighs the last ``span`` values most, unbiased."""
+    decay = 1.0 - 1.0 / max(span, 1.0)
+    total = weight = 0.0
+    averages = []
+    for value in values:
+        total, weight = decay * total + value, decay * weight + 1.0
+        averages.append(total / weight)
+    return np.array(averages)
 
 
 def _envelope(recall: NDArray[Any], precision: NDArray[Any], grid: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -175,36 +242,3 @@ def _envelope(recall: NDArray[Any], precision: NDArray[Any], grid: NDArray[np.fl
     reached = recall[is_defined][order]
     best = np.maximum.accumulate(precision[is_defined][order][::-1])[::-1]
     return np.concatenate([best, [0.0]])[np.searchsorted(reached, grid, side="left")].astype(np.float64)
-
-
-def _entry(name: str, label: int, value: float) -> tuple[str, str | None]:
-    text, path = drawable_text(name, f"#{label}")
-    text = text if len(text) <= 28 else f"{text[:27]}…"
-    return f"{text}  {value:.3f}", path
-
-
-def _write_entries(legend: Legend, entries: Sequence[tuple[str, str | None]]) -> None:
-    """Set legend texts and their fonts, literally: no math, no hidden entries for names that start with "_"."""
-    for text, (entry, path) in zip(legend.get_texts(), entries, strict=True):
-        text.set_parse_math(False)
-        text.set_text(entry)
-        if path:
-            text.set_fontproperties(FontProperties(fname=path, size=text.get_fontsize()))
-
-
-def _figure(width_inches: float, height_inches: float) -> Figure:
-    figure = Figure(figsize=(width_inches, height_inches), dpi=DOTS_PER_INCH, layout="constrained", facecolor="white")
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def _clean(axes: Axes) -> None:
-    axes.grid(visible=True, color="#e4e8ec", linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(labelsize=8)
-
-
-def _save(figure: Figure, output_png: Path) -> None:
-    output_png.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(output_png, format="png")

@@ -38,6 +38,7 @@ def draw_boxes(
     names: ClassNames,
     scores: NDArray[Any] | None = None,
     *,
+    remarks: Sequence[str] | None = None,
     ids: NDArray[Any] | None = None,
     has_names: bool = True,
     line_width: int | None = None,
@@ -50,6 +51,7 @@ def draw_boxes(
         labels: ``[n]`` class indices.
         names: Class names by index.
         scores: ``[n]`` in [0, 1], written behind the name when given.
+        remarks: ``[n]`` words written behind name and score when given; an empty one adds nothing.
         ids: ``[n]`` ids of tracked objects, written before the name; they then choose the colour.
         has_names: Write names and ids.
         line_width: Of the boxes, pixels; None suits the size of the picture.
@@ -58,6 +60,8 @@ def draw_boxes(
         ValueError: An array has another type or shape, or a box is not finite.
     """
     _check(image_rgb, boxes_xyxy, labels, scores)
+    if remarks is not None and len(remarks) != len(labels):
+        raise ValueError(f"remarks: expected {len(labels)} as of labels, found {len(remarks)}")
     if ids is not None and len(ids) != len(labels):
         raise ValueError(f"ids: expected {len(labels)} as of labels, found {len(ids)}")
     if line_width is not None and line_width < 1:
@@ -75,6 +79,7 @@ def draw_boxes(
     taken: list[Rectangle] = []
     for i, rectangle in visible:
         score = "" if scores is None else f" {float(scores[i]):.2f}"
+        score += f" {remarks[i]}" if remarks is not None and remarks[i] else ""
         name = _name(names, int(labels[i])) if has_names else ""
         track = f"#{int(ids[i])} " if ids is not None and has_names else ""
         _draw_tag(pen, rectangle, (track, name, score), (int(labels[i]), int(colors[i])), style, taken)

@@ -1,12 +1,11 @@
-"""Hardware, versions and commit, to stand beside every figure; tables and files of reports."""
+"""Hardware, versions and commit, to stand beside every figure."""
 
 from __future__ import annotations
 
-import importlib.metadata
-import json
+import importlib
 import platform
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ def environment(device: str) -> dict[str, Any]:
     return found | {
         "torch": str(torch.__version__),
         "python": platform.python_version(),
-        "lucid_yolo": importlib.metadata.version("lucid-yolo"),
+        "lucid_yolo": _version(),
         "commit": commit(),
     }
 
@@ -44,36 +43,9 @@ def commit() -> str:
     return f"{found}{' with changes' if is_changed else ''}"
 
 
-def to_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Return a Markdown table; None is shown as a dash, floats with four significant digits."""
-    lines = [columns, ["---"] * len(columns), *([_cell(value) for value in row] for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def to_lines(values: Mapping[str, object]) -> str:
-    """Return a Markdown list of names and values."""
-    return "\n".join(f"* {name}: {value}" for name, value in values.items())
-
-
-def write_reports(content: Mapping[str, Any], text: str, json_path: str | None, report_path: str | None) -> None:
-    """Write a result where the user asked for it.
-
-    Args:
-        content: For the JSON file.
-        text: For the Markdown file.
-        json_path: None for no JSON.
-        report_path: None for no Markdown.
-    """
-    for path, written in ((json_path, json.dumps(content, indent=1, ensure_ascii=False)), (report_path, text)):
-        if path is not None:
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
-            Path(path).write_text(written + "\n", encoding="utf-8")
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+def _version() -> str:
+    # By name: an import would tie this module to everything that the package offers at its top.
+    return str(importlib.import_module(__name__.partition(".")[0]).__version__)
 
 
 def _device_name(device: torch.device) -> str:

@@ -1,0 +1,231 @@
+"""The report page of an evaluation: what it shows, in which order. Drawing and writing are :mod:`lucid_yolo.viz`'s."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from lucid_yolo.data.account import BINS, RowAccount
+from lucid_yolo.data.dataset import DataSplit
+from lucid_yolo.evaluate.coco import BoxMetrics
+from lucid_yolo.evaluate.confusion import CONFIDENCE, IOU_THRESHOLD, confusion_matrix, match_images, most_confused
+from lucid_yolo.evaluate.curves import ConfidenceCurves, confidence_curves
+from lucid_yolo.models.head import BRANCHES
+from lucid_yolo.runtime.checkpoint_file import ModelMeta
+from lucid_yolo.runtime.environment import environment
+from lucid_yolo.runtime.evaluation import Evaluation, seen_records
+from lucid_yolo.runtime.metric_names import HEADS, ROWS
+from lucid_yolo.runtime.report_pictures import draw_matches, worst_and_best
+from lucid_yolo.structures import ImageRecord
+from lucid_yolo.viz.curves import plot_confidence, plot_precision_recall
+from lucid_yolo.viz.labels import plot_labels
+from lucid_yolo.viz.matrix import MAX_COUNTED, plot_confusion
+from lucid_yolo.viz.report import Card, Cell, Drawing, Report, Section, Table, write_report
+
+DEPLOYED, DENSE = BRANCHES[::-1]
+MAX_EXAMPLES = 20
+
+
+def write_evaluation_report(
+    path: Path, evaluation: Evaluation, split: DataSplit, meta: ModelMeta, facts: Mapping[str, Any], device: str
+) -> None:
+    """Write the page of one evaluation.
+
+    Args:
+        path: HTML file.
+        evaluation: Metrics and detections.
+        split: The evaluated images.
+        meta: What the network is.
+        facts: Where the numbers come from; shown as they are.
+        device: The device it ran on.
+    """
+    network = f"{meta.task} {meta.variant}, {meta.image_size_px} px"
+    title = f"{split.root.name}: {meta.task} {meta.variant}"
+    labels = labels_section({str(facts.get("split", "")): split.account}, split.records, split.class_map.names)
+    written = datetime.now().astimezone().isoformat(" ", "seconds")
+    last = facts_section({"written": written, "network": network, **facts}, device, "")
+    sections = (*evaluation_sections(evaluation, split), labels, last)
+    subtitle = ", ".join(str(facts[key]) for key in ("ckpt_path", "data_root", "split") if facts.get(key))
+    write_report(Report(title, subtitle, headline_cards(evaluation), sections), path)
+
+
+def headline_cards(evaluation: Evaluation) -> tuple[Card, ...]:
+    """Return the numbers to see first.
+
+    Args:
+        evaluation: Metrics of both heads.
+    """
+    deployed, dense = evaluation.metrics[DEPLOYED], evaluation.metrics.get(DENSE)
+    difference = math.nan if dense is None else deployed.map - dense.map
+    note = "" if math.isnan(difference) else f"{difference:+.4f} against the head with NMS"
+    return (
+        Card(ROWS["map"], _text(deployed.map), note),
+        Card(ROWS["map50"], _text(deployed.map50)),
+        Card("images", f"{deployed.num_images:,}"),
+        Card("objects", f"{deployed.num_objects:,}", f"of {len(deployed.per_class)} classes"),
+    )
+
+
+def evaluation_sections(evaluation: Evaluation, split: DataSplit) -> tuple[Section, ...]:
+    """Return metrics, curves, classes, confusion and pictures of an evaluation.
+
+    Args:
+        evaluation: Metrics and detections of both heads.
+        split: The evaluated images.
+    """
+    metrics = evaluation.metrics[DEPLOYED]
+    found, names = evaluation.detections[DEPLOYED], split.class_map.names
+    records = seen_records(split, found)
+    curves = confidence_curves(records, found, split.class_map)
+    matches = match_images(records, found, split.class_map)
+    worst, best = worst_and_best(matches)
+    explained = (
+        f"By F1 at confidence {CONFIDENCE} and IoU {IOU_THRESHOLD}. First the objects, then the detections; words "
+        "behind a name say what is wrong."
+    )
+    pictures = [
+        Section(title, explained, pictures=draw_matches(chosen, names))
+        for title, chosen in (("Worst pictures", worst), ("Best pictures", best))
+        if chosen
+    ]
+    return (
+        _metrics_section(evaluation),
+        _curves_section(curves, metrics, names),
+        _classes_section(evaluation, curves),
+        _confusion_section(confusion_matrix(matches, len(names)), names),
+        *pictures,
+    )
+
+
+def labels_section(accounts: Mapping[str, RowAccount], records: Sequence[ImageRecord], names: Sequence[str]) -> Section:
+    """Return what became of every label row, and the statistics of the labels.
+
+    Args:
+        accounts: Name of a split to its account.
+        records: Images whose labels are drawn.
+        names: Class names.
+    """
+    bins = [[account.num_rows, *account.counts.values(), account.num_images] for account in accounts.values()]
+    columns = ("split", "label rows", *BINS, "images")
+    tables = [Table(columns, tuple((name, *row) for name, row in zip(accounts, bins, strict=True)))]
+    reasons = [
+        (name, row_bin, reason, count, _first_place(account, row_bin, reason))
+        for name, account in accounts.items()
+        for row_bin in BINS[1:]
+        for reason, count in account.reasons(row_bin).items()
+    ]
+    if reasons:
+        tables.append(Table(("split", "rows were", "because", "rows", "first"), tuple(reasons)))
+    notes: list[tuple[Cell, ...]] = []
+    for name, account in accounts.items():
+        notes += [(name, f"image left out: {item.reason}", 1, item.path) for item in account.left_out[:MAX_EXAMPLES]]
+        notes += [(name, note.kind, note.count, ", ".join(note.examples[:1])) for note in account.notes]
+    if notes:
+        tables.append(Table(("split", "remark", "count", "first"), tuple(notes)))
+    drawing = Drawing(plot_labels(records, names), "Ignored regions are left out.")
+    return Section("Labels", tables=tuple(tables), drawings=(drawing,))
+
+
+def facts_section(facts: Mapping[str, Any], device: str, configuration: str) -> Section:
+    """Return where the numbers come from: checkpoint, data, machine, versions, commit, configuration.
+
+    Args:
+        facts: Name to value.
+        device: The device it ran on.
+        configuration: The complete one, as YAML; empty for none.
+    """
+    rows = {**facts, **environment(device)}
+    table = Table((), tuple((name, str(value)) for name, value in rows.items()))
+    details = {"Complete configuration": configuration} if configuration else {}
+    return Section("Configuration and versions", tables=(table,), details=details)
+
+
+def _metrics_section(evaluation: Evaluation) -> Section:
+    heads = evaluation.to_dict()
+    rows = []
+    for name, label in ROWS.items():
+        a, b = heads[DEPLOYED][name], heads[DENSE][name] if DENSE in heads else None
+        rows.append((label.format(**heads[DEPLOYED]), a, b, _difference(a, b)))
+    columns = ("COCO metric", *(" ".join(head.split()) for head in HEADS.values()), "difference")
+    cut = evaluation.metrics[DEPLOYED].num_cut_objects
+    most = evaluation.metrics[DEPLOYED].max_detections
+    text = f"Both heads on the same images, in source pixels, with up to {most} detections per image and class."
+    text += f" {cut} objects lie beyond that number and cannot be found." if cut else ""
+    return Section("Metrics", text, (Table(columns, tuple(rows)),))
+
+
+def _curves_section(curves: ConfidenceCurves, metrics: BoxMetrics, names: Sequence[str]) -> Section:
+    average_precision = [row.ap50 for row in metrics.per_class]
+    by_recall = plot_precision_recall(curves.recall, curves.precision, names, average_precision)
+    caption = (
+        "" if math.isnan(curves.best_confidence) else f"Mean F1 is best at confidence {curves.best_confidence:.3f}."
+    )
+    drawings = (Drawing(by_recall), Drawing(confidence_figure(curves, names), caption))
+    return Section("Curves", "The deployed head at IoU 0.50.", drawings=drawings)
+
+
+def confidence_figure(curves: ConfidenceCurves, names: Sequence[str]) -> Any:
+    """Return precision, recall and F1 against confidence as a plot.
+
+    Args:
+        curves: The curves.
+        names: Class names.
+    """
+    quantities = {
+        "Precision": (curves.precision, curves.mean_precision),
+        "Recall": (curves.recall, curves.mean_recall),
+        "F1": (curves.f1, curves.mean_f1),
+    }
+    return plot_confidence(curves.confidence, quantities, names, curves.best_confidence)
+
+
+def _classes_section(evaluation: Evaluation, curves: ConfidenceCurves) -> Section:
+    rows: list[tuple[Cell, ...]] = []
+    has_best = not math.isnan(curves.best_confidence)
+    point = int(curves.confidence.searchsorted(curves.best_confidence)) if has_best else 0
+    dense = evaluation.metrics.get(DENSE)
+    for k, row in enumerate(evaluation.metrics[DEPLOYED].per_class):
+        dense_ap = math.nan if dense is None else dense.per_class[k].ap
+        at_best = [_defined(float(curve[k, point])) for curve in (curves.precision, curves.recall, curves.f1)]
+        numbers = (_defined(row.ap), _defined(dense_ap), _defined(row.ap - dense_ap), _defined(row.ap50))
+        rows.append((row.name, row.num_images, row.num_objects, *numbers, *at_best))
+    columns = ("class", "images", "objects", "AP", "AP + NMS", "difference", "AP 0.50", "precision", "recall", "F1")
+    text = "A click on a heading sorts."
+    if has_best:
+        text += f" Precision, recall and F1 at confidence {curves.best_confidence:.3f}, where their mean F1 is best."
+    return Section("Classes", text, (Table(columns, tuple(rows), is_sortable=True),))
+
+
+def _confusion_section(counts: Any, names: Sequence[str]) -> Section:
+    objects, found = int(counts[:-1].sum()), int(counts[:, :-1].sum())
+    right, missed = int(counts[:-1, :-1].trace()), int(counts[:-1, -1].sum())
+    text = (
+        f"Detections of confidence {CONFIDENCE} or more, matched at IoU {IOU_THRESHOLD} whatever their class. Of "
+        f"{objects:,} objects {right:,} were found as what they are, {missed:,} missed, the others taken for another "
+        f"class. Of {found:,} detections {int(counts[-1].sum()):,} lie on no object."
+    )
+    drawing = Drawing(plot_confusion(counts, names), may_shrink=len(names) < MAX_COUNTED)
+    pairs = tuple((names[i], names[j], n, n / int(counts[i].sum())) for i, j, n in most_confused(counts))
+    columns = ("true", "detected as", "times", "share of the class")
+    tables = (Table(columns, pairs, "Most frequent mistakes between classes"),) if pairs else ()
+    return Section("Confusion", text, tables, (drawing,))
+
+
+def _first_place(account: RowAccount, row_bin: str, reason: str) -> str:
+    entry = next(e for e in account.entries if e.bin == row_bin and e.reason == reason)
+    return f"{entry.where} {entry.detail}".strip()
+
+
+def _defined(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def _difference(a: float | None, b: float | None) -> float | None:
+    return None if a is None or b is None else a - b
+
+
+def _text(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.4f}"
