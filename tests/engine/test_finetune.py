@@ -11,10 +11,12 @@ import pytest
 import torch
 from lightning.pytorch import Callback
 
-from lucid_yolo.engine.finetune import match_classes, transfer_weights
+from lucid_yolo.engine.finetune import Weights, match_classes, read_weights, transfer_weights
 from lucid_yolo.engine.module import DetectorModule
 from lucid_yolo.models.network import Network
-from lucid_yolo.runtime.checkpoint_file import ModelMeta, Weights, read_checkpoint, read_weights
+from lucid_yolo.runtime.checkpoint_file import ModelMeta, build_network, read_checkpoint
+from lucid_yolo.runtime.deployed_meta import DeployedMeta
+from lucid_yolo.runtime.weights_file import write_weights
 from lucid_yolo.structures import ClassMap
 from samples import write_untrained
 
@@ -30,6 +32,17 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Weights:
         value.add_(0.25)
     torch.save(checkpoint, path)
     return read_weights(path)
+
+
+def test_an_exported_file_holds_the_same(tmp_path: Path) -> None:
+    path = write_untrained(tmp_path / "w.ckpt")
+    weights = read_weights(path)
+    deployed = DeployedMeta(weights.meta, (64, 64))
+    write_weights(build_network(read_checkpoint(path)), deployed, tmp_path / "w.safetensors")
+    exported = read_weights(tmp_path / "w.safetensors")
+    assert exported.meta == weights.meta
+    assert exported.tensors.keys() == weights.tensors.keys()
+    assert all(torch.equal(value, weights.tensors[name]) for name, value in exported.tensors.items())
 
 
 def meta_of(*names: str, variant: Any = "n") -> ModelMeta:

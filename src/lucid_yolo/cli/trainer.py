@@ -24,6 +24,7 @@ from lucid_yolo.data.dataset import read_class_map
 from lucid_yolo.engine.checkpoint import AtomicCheckpointIO, RunCheckpoint
 from lucid_yolo.engine.config import DEFAULT_RECIPE, MOVED_FLAGS, REFUSED_FLAGS, resolve_arguments, split_flags
 from lucid_yolo.engine.datamodule import DetectorDataModule
+from lucid_yolo.engine.finetune import read_weights
 from lucid_yolo.engine.metrics_writer import MetricsWriter, NonFiniteRunError, RunProgressBar
 from lucid_yolo.engine.module import DEFAULT_IMAGE_SIZE_PX, DEFAULT_TASK, DEFAULT_VARIANT, DetectorModule
 from lucid_yolo.engine.patience import Patience
@@ -32,7 +33,7 @@ from lucid_yolo.engine.recording import RecordingOwner
 from lucid_yolo.engine.run_files import RunFiles
 from lucid_yolo.engine.run_report import RunReport
 from lucid_yolo.engine.strategy import StepDDPStrategy
-from lucid_yolo.runtime.checkpoint_file import ModelMeta, read_checkpoint, read_meta, read_weights
+from lucid_yolo.runtime.checkpoint_file import ModelMeta, read_checkpoint, read_meta
 from lucid_yolo.runtime.report import write_evaluation_report
 from lucid_yolo.runtime.run_folder import next_run_folder
 from lucid_yolo.structures import ClassMap
@@ -51,13 +52,20 @@ class RunCLI(LightningCLI):
         arguments: Sub-command and flags.
         saved: What the network in ``--ckpt_path`` is; None without one.
         run_root: Where the numbered folder of this run goes, unless ``--run_dir`` names one.
+        callbacks: Besides those of the configuration and of the package.
 
     Attributes:
         run_dir: Run folder.
     """
 
-    def __init__(self, arguments: Sequence[str], saved: ModelMeta | None, run_root: RunRoot) -> None:
-        self._saved, self._run_root = saved, run_root
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        saved: ModelMeta | None,
+        run_root: RunRoot,
+        callbacks: Sequence[Callback] = (),
+    ) -> None:
+        self._saved, self._run_root, self._given_callbacks = saved, run_root, list(callbacks)
         super().__init__(
             DetectorModule,
             DetectorDataModule,
@@ -136,7 +144,7 @@ class RunCLI(LightningCLI):
             from lightning.pytorch.loggers import TensorBoardLogger
 
             flags["logger"] = TensorBoardLogger(self.run_dir, name="", version="tensorboard")
-        flags["callbacks"] = [*_as_list(flags.get("callbacks")), *self._callbacks(flags)]
+        flags["callbacks"] = [*_as_list(flags.get("callbacks")), *self._given_callbacks, *self._callbacks(flags)]
         return build_trainer(flags)
 
     def _callbacks(self, flags: Mapping[str, Any]) -> list[Callback]:
@@ -281,13 +289,26 @@ def _quiet_lightning() -> None:
     warnings.filterwarnings("ignore", message=r".*LeafSpec.* is deprecated", module="lightning")
 
 
-def _run(arguments: Sequence[str]) -> int:
+def start(arguments: Sequence[str], callbacks: Sequence[Callback] = ()) -> RunCLI:
+    """Run a Trainer command to its end and return what it was built of.
+
+    Args:
+        arguments: Sub-command and flags.
+        callbacks: Besides those of the configuration and of the package.
+
+    Raises:
+        ArgumentError: A flag is unknown or has a wrong value.
+        ValueError: The configuration, the data or the checkpoint cannot be used.
+    """
     _quiet_lightning()
-    command = arguments[0]
     try:
-        cli = RunCLI(*_resolve(arguments))
+        return RunCLI(*_resolve(arguments), callbacks)
     finally:
         _leave_run_dir()
+
+
+def _run(arguments: Sequence[str]) -> int:
+    cli, command = start(arguments), arguments[0]
     if cli.trainer.is_global_zero:
         if command != "fit":
             _report(cli, command)

@@ -13,7 +13,7 @@ from lightning.pytorch.plugins.io import CheckpointIO
 from typing_extensions import override
 
 from lucid_yolo.engine.module import DetectorModule, detector_module
-from lucid_yolo.engine.monitor import monitored_score, resolve_monitor
+from lucid_yolo.engine.monitor import check_monitor, headline, monitored_score
 from lucid_yolo.runtime.checkpoint_file import copy_checkpoint, read_checkpoint, write_checkpoint
 from lucid_yolo.runtime.evaluation import Evaluation
 
@@ -58,7 +58,7 @@ class RunCheckpoint(Checkpoint):
         self.run_dir = Path(run_dir)
         self.folder = self.run_dir / "checkpoints"
         self.every_n_updates = every_n_updates
-        self.monitor = monitor
+        self.monitor = check_monitor(monitor)
         self.best_score = -math.inf
         self.best_evaluation: Evaluation | None = None
         self._saved_update = -1
@@ -75,9 +75,9 @@ class RunCheckpoint(Checkpoint):
 
     @override
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Refuse an unknown metric."""
-        if stage == "fit":
-            self.monitor = resolve_monitor(self.monitor, pl_module)
+        """Settle the metric before a saved state arrives."""
+        if stage == "fit" and self.monitor is None:
+            self.monitor = headline(pl_module)
 
     @override
     def state_dict(self) -> dict[str, Any]:

@@ -4,16 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from lucid_yolo.models.head import OutputConv
 from lucid_yolo.models.network import Network
-from lucid_yolo.runtime.checkpoint_file import ModelMeta, Weights
+from lucid_yolo.runtime.checkpoint_file import ModelMeta
+from lucid_yolo.runtime.detector import read_network
 
 CLASS_STEM = ".stems.class."
 MAX_NAMES = 8
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Trained weights without the run that they come from.
+
+    Attributes:
+        meta: What the network is.
+        tensors: Averaged parameters and batch-norm statistics by their name in the network.
+    """
+
+    meta: ModelMeta
+    tensors: dict[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -29,6 +44,17 @@ class Transfer:
     sources: tuple[int | None, ...]
     fresh: frozenset[str]
     line: str
+
+
+def read_weights(path: str | Path) -> Weights:
+    """Read the averaged weights of a checkpoint or of an exported ``.safetensors`` file.
+
+    Raises:
+        FileNotFoundError: No such file.
+        ValueError: It was not written by this package.
+    """
+    network, meta = read_network(path)
+    return Weights(meta, network.state_dict())
 
 
 def match_classes(names: Sequence[str], known: Sequence[str]) -> tuple[int | None, ...]:

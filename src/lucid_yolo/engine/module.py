@@ -21,7 +21,7 @@ from lucid_yolo.assign.task_aligned import AssignConfig
 from lucid_yolo.engine.batch_size import auto_batch_size, largest_capacity
 from lucid_yolo.engine.datamodule import detector_data
 from lucid_yolo.engine.eligibility import speed_obstacles
-from lucid_yolo.engine.finetune import transfer_weights
+from lucid_yolo.engine.finetune import read_weights, transfer_weights
 from lucid_yolo.engine.strategy import ProcessGroupCollective, StepDDPStrategy, gather_objects
 from lucid_yolo.models.freeze import frozen_parameters
 from lucid_yolo.models.head import BRANCHES
@@ -29,7 +29,7 @@ from lucid_yolo.models.network import Network
 from lucid_yolo.models.scales import STRIDES, Variant
 from lucid_yolo.optim.musgd import MuSGDConfig
 from lucid_yolo.optim.schedule import RunLength, ScheduleConfig, build_schedule
-from lucid_yolo.runtime.checkpoint_file import FORMAT, NETWORK_PREFIX, SECTION, ModelMeta, read_meta, read_weights
+from lucid_yolo.runtime.checkpoint_file import FORMAT, NETWORK_PREFIX, SECTION, ModelMeta, read_meta
 from lucid_yolo.runtime.detector import Detector
 from lucid_yolo.runtime.determinism import make_deterministic
 from lucid_yolo.runtime.evaluation import Evaluation, SplitEvaluator, check_classes
@@ -80,7 +80,8 @@ class DetectorModule(LightningModule):
         speed: What to accelerate.
         seed: Seed of the initial weights.
         resume_override: Allow a resumed run to differ from the saved one in schedule, batch size, seed and the like.
-        weights: Checkpoint whose averaged weights a new run starts from; a resumed run leaves it alone.
+        weights: Checkpoint (its averaged weights) or exported ``.safetensors`` file that a new run starts from; a
+            resumed run leaves it alone.
         freeze: What is not trained: so many layers of the backbone from the image on (11 are all of it), or beginnings
             of names such as ``backbone``, ``neck``, ``head.one_to_many``.
 

@@ -10,8 +10,8 @@ from lucid_yolo.engine.module import detector_module
 from lucid_yolo.runtime.evaluation import scalar_names
 
 
-def resolve_monitor(monitor: str | None, module: LightningModule) -> str:
-    """Return the metric's name; None stands for the task's headline metric.
+def check_monitor(monitor: str | None) -> str | None:
+    """Return the name of a metric as it is; None stands for the task's headline metric.
 
     Raises:
         ValueError: No validation computes it.
@@ -19,7 +19,12 @@ def resolve_monitor(monitor: str | None, module: LightningModule) -> str:
     known = scalar_names()
     if monitor is not None and monitor not in known:
         raise ValueError(f"monitor: expected one of {', '.join(known)}, found {monitor!r}")
-    return monitor or detector_module(module).task.headline
+    return monitor
+
+
+def headline(module: LightningModule) -> str:
+    """Return the name of the task's headline metric."""
+    return detector_module(module).task.headline
 
 
 def monitored_score(trainer: Trainer, monitor: str) -> float | None:

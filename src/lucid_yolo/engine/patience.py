@@ -10,7 +10,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from typing_extensions import override
 
 from lucid_yolo.engine.checkpoint import RunCheckpoint
-from lucid_yolo.engine.monitor import monitored_score, resolve_monitor
+from lucid_yolo.engine.monitor import check_monitor, headline, monitored_score
 
 _log = logging.getLogger(__name__)
 
@@ -33,15 +33,15 @@ class Patience(Callback):
         if num_epochs < 1:
             raise ValueError(f"patience: expected at least 1 epoch, found {num_epochs}")
         self.num_epochs = num_epochs
-        self.monitor = monitor
+        self.monitor = check_monitor(monitor)
         self.best_score = -math.inf
         self.best_epoch: int | None = None
 
     @override
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Refuse an unknown metric."""
-        if stage == "fit":
-            self.monitor = resolve_monitor(self.monitor, pl_module)
+        """Settle the metric before a saved state arrives."""
+        if stage == "fit" and self.monitor is None:
+            self.monitor = headline(pl_module)
 
     @override
     def state_dict(self) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from functools import cached_property
 from itertools import groupby
 
 import numpy as np
@@ -58,12 +59,13 @@ class BoxTable:
         """Return some of the rows."""
         return BoxTable(*(getattr(self, f.name)[rows] for f in fields(self)))
 
-    @property
+    @cached_property
     def is_outside(self) -> Bools:
         """``[n, area]`` whether each box lies outside each range of area."""
         low, high = AREA_RANGES_SRC.T
         area = self.area_src[:, None]
-        return (area < low) | (area > high)
+        is_outside: Bools = (area < low) | (area > high)
+        return is_outside
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
-from torch import Tensor
 
 from lucid_yolo.models.network import Network
 from lucid_yolo.models.scales import Variant
@@ -70,19 +69,6 @@ class ModelMeta:
         if self.task not in TASKS:
             raise ValueError(f"task: expected one of {', '.join(TASKS)}, found {self.task!r}")
         return TASKS[self.task](len(self.class_map), **config)
-
-
-@dataclass(frozen=True)
-class Weights:
-    """Trained weights without the run that they come from.
-
-    Attributes:
-        meta: What the network is.
-        tensors: Averaged parameters and batch-norm statistics by their name in the network.
-    """
-
-    meta: ModelMeta
-    tensors: dict[str, Tensor]
 
 
 def previous_path(path: Path) -> Path:
@@ -164,25 +150,12 @@ def build_network(checkpoint: Mapping[str, Any], is_averaged: bool = True) -> Ne
     """
     meta = read_meta(checkpoint)
     network = Network(meta.variant, meta.build_task().stems)
-    network.load_state_dict(_network_tensors(checkpoint, is_averaged))
-    return network.eval()
-
-
-def read_weights(path: str | Path) -> Weights:
-    """Read the averaged weights of a checkpoint.
-
-    Raises:
-        FileNotFoundError: No such file.
-        ValueError: The file cannot be read or is no checkpoint of this package.
-    """
-    checkpoint = read_checkpoint(path)
-    return Weights(read_meta(checkpoint), _network_tensors(checkpoint))
-
-
-def _network_tensors(checkpoint: Mapping[str, Any], is_averaged: bool = True) -> dict[str, Tensor]:
     state = {
         key.removeprefix(NETWORK_PREFIX): value
         for key, value in checkpoint["state_dict"].items()
         if key.startswith(NETWORK_PREFIX)
     }
-    return state | checkpoint[SECTION]["train_state"]["ema"] if is_averaged else state
+    if is_averaged:
+        state |= checkpoint[SECTION]["train_state"]["ema"]
+    network.load_state_dict(state)
+    return network.eval()
