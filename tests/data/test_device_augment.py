@@ -8,7 +8,7 @@ import torch
 
 from augment_cases import BATCH_SIZE, POLICIES, SIZE_PX, Pictures, has_fused_multiply_add, make_planner, make_records
 from lucid_yolo.data.device_pixels import ResidentPixels, StagedPixels
-from lucid_yolo.data.makers import NumberMaker, PixelMaker, UncoloredMaker, num_layers
+from lucid_yolo.data.makers import NumberMaker, PixelMaker, UncoloredMaker
 from lucid_yolo.data.plan import BatchPlan
 from lucid_yolo.data.policy import AugmentPolicy
 from lucid_yolo.data.train_source import TrainSource, open_train_source
@@ -44,7 +44,7 @@ def assert_same_codes(found: np.ndarray, expected: np.ndarray) -> None:
 @pytest.mark.parametrize("is_staged", [False, True])
 def test_the_device_draws_what_the_workers_would(name: str, is_staged: bool) -> None:
     policy, prepared = POLICIES[name], Pictures(RECORDS, undecodable=[3])
-    kept = StagedPixels(prepared, CPU, BATCH_SIZE, num_layers(policy)) if is_staged else ResidentPixels(prepared, CPU)
+    kept = StagedPixels(prepared, CPU) if is_staged else ResidentPixels(prepared, CPU)
     source = TrainSource(NumberMaker(RECORDS, kept.positions, policy), kept)
     for plan in plans(policy):
         expected, found = PixelMaker(RECORDS, prepared)(plan), source.make(plan)
@@ -59,7 +59,7 @@ def test_the_device_draws_what_the_workers_would(name: str, is_staged: bool) -> 
 @pytest.mark.parametrize("name", POLICIES)
 def test_the_device_changes_the_colours_as_the_workers_would(name: str) -> None:
     prepared = Pictures(RECORDS)
-    source = open_train_source(RECORDS, prepared, POLICIES[name], BATCH_SIZE, CPU, device_hsv=True)
+    source = open_train_source(RECORDS, prepared, POLICIES[name], CPU, device_hsv=True)
     assert isinstance(source.make, UncoloredMaker)
     for plan in plans(POLICIES[name]):
         expected, found = PixelMaker(RECORDS, prepared)(plan), source.make(plan)
@@ -84,7 +84,7 @@ def test_every_policy_uses_what_it_is_named_after() -> None:
 
 def test_a_moved_source_changes_the_picture() -> None:
     prepared = Pictures(RECORDS)
-    source = open_train_source(RECORDS, prepared, POLICIES["default"], BATCH_SIZE, CPU, "gpu")
+    source = open_train_source(RECORDS, prepared, POLICIES["default"], CPU, "gpu")
     batch = source.make(plans(POLICIES["default"])[0])
     assert isinstance(batch, PlannedBatch)
     before = drawn_codes(batch, source)
@@ -94,9 +94,7 @@ def test_a_moved_source_changes_the_picture() -> None:
 
 def test_blanks_are_grey() -> None:
     for hsv in (False, True):
-        source = open_train_source(
-            RECORDS, Pictures(RECORDS), POLICIES["joined"], BATCH_SIZE, CPU, "cpu" if hsv else "gpu", hsv
-        )
+        source = open_train_source(RECORDS, Pictures(RECORDS), POLICIES["joined"], CPU, "cpu" if hsv else "gpu", hsv)
         blank = source.blank(2, SIZE_PX, 64)
         assert isinstance(blank, PlannedBatch)
         assert blank.sample_index.tolist() == [-1, -1]
@@ -107,7 +105,7 @@ def test_blanks_are_grey() -> None:
 
 def test_batches_of_a_run_have_the_shapes_of_its_blanks() -> None:
     for name, policy in POLICIES.items():
-        source = open_train_source(RECORDS, Pictures(RECORDS), policy, BATCH_SIZE, CPU, "gpu")
+        source = open_train_source(RECORDS, Pictures(RECORDS), policy, CPU, "gpu")
         for plan in plans(policy):
             batch, blank = source.make(plan), source.blank(BATCH_SIZE, SIZE_PX, plan.capacity)
             assert batch.constants == blank.constants, name
@@ -115,7 +113,7 @@ def test_batches_of_a_run_have_the_shapes_of_its_blanks() -> None:
 
 
 def test_a_batch_survives_its_parts() -> None:
-    source = open_train_source(RECORDS, Pictures(RECORDS), POLICIES["pasted mirror"], BATCH_SIZE, CPU, "gpu")
+    source = open_train_source(RECORDS, Pictures(RECORDS), POLICIES["pasted mirror"], CPU, "gpu")
     batch = source.make(plans(POLICIES["pasted mirror"])[0])
     again = type(batch).restore(batch.constants, batch.tensors)
     assert all(a is b for a, b in zip(again.tensors, batch.tensors, strict=True))
@@ -131,4 +129,4 @@ def test_sources_beside_the_device_must_be_kept_prepared(tmp_path: object) -> No
         kept = None
 
     with pytest.raises(ValueError, match="cache_prepared_train_images"):
-        StagedPixels(NotKept(RECORDS), CPU, BATCH_SIZE, 1)
+        StagedPixels(NotKept(RECORDS), CPU)

@@ -17,7 +17,7 @@ from augment_cases import POLICIES, SIZE_PX, Pictures, make_planner, make_record
 from lucid_yolo.data.dataset import open_split
 from lucid_yolo.data.device_pixels import ResidentPixels, StagedPixels
 from lucid_yolo.data.image import read_image
-from lucid_yolo.data.makers import NumberMaker, PixelMaker, TrainBatch, num_layers
+from lucid_yolo.data.makers import NumberMaker, PixelMaker, TrainBatch
 from lucid_yolo.data.plan import AugmentPolicy, TrainPlanner
 from lucid_yolo.data.sources import PreparedSource
 from lucid_yolo.data.synthetic import draw_shapes
@@ -81,7 +81,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_sources_sent_along_give_what_resident_ones_give(root: Path) -> None:
     records, policy = open_split(root, "train").records, AugmentPolicy(mixup=0.5)
     prepared = PreparedSource(records, 128, is_cache_prepared=True)
-    resident, staged = ResidentPixels(prepared, DEVICE), StagedPixels(prepared, DEVICE, 4, num_layers(policy))
+    resident, staged = ResidentPixels(prepared, DEVICE), StagedPixels(prepared, DEVICE)
     planner = TrainPlanner(records, 128, policy, 4, 0, 20)
     try:
         for index in range(8):

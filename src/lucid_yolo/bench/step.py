@@ -265,9 +265,7 @@ def _train_loader(
     split = open_split(Path(bench.data_root), "train")
     planner = TrainPlanner(split.records, bench.image_size_px, AugmentPolicy(), batch_size, 0, 1000)
     prepared = PreparedSource(split.records, bench.image_size_px)
-    source = open_train_source(
-        split.records, prepared, planner.policy, batch_size, device, augment_device=bench.augment_device
-    )
+    source = open_train_source(split.records, prepared, planner.policy, device, augment_device=bench.augment_device)
     loader = TrainLoader(
         planner,
         source.make,

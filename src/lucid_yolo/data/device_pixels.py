@@ -146,14 +146,12 @@ class StagedPixels:
     Args:
         prepared: The sources; they must be kept in RAM as prepared.
         device: Where to.
-        batch_size: Images per batch.
-        num_layers: Pictures that a sample may be made of.
 
     Raises:
         ValueError: The cache is not of that kind, or cannot be page-locked.
     """
 
-    def __init__(self, prepared: PreparedSource, device: torch.device, batch_size: int, num_layers: int) -> None:
+    def __init__(self, prepared: PreparedSource, device: torch.device) -> None:
         if prepared.kept is None:
             raise ValueError(
                 "augment_device gpu: the source images do not fit on the device, so they must be kept in RAM as "
@@ -163,17 +161,22 @@ class StagedPixels:
         self.resident: Tensor | None = None
         self._prepared, self._device = prepared, device
         self._locked = _page_lock(prepared.kept) if device.type == "cuda" else None
-        num_values = batch_size * num_layers * MAX_PLACEMENTS * prepared.image_size_px**2 * 3
-        self._buffers = deque(torch.zeros((_NUM_BUFFERS, num_values), dtype=torch.uint8, device=device).unbind())
+        self._buffers: deque[Tensor] = deque()
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         for _ in _read_ahead(prepared, range(len(prepared))):  # what cannot be decoded is known from here on
             pass
 
     def attach(self, batch: PlannedBatch) -> PlannedBatch:
-        """Copy the sources of a batch; the stream that uses them must wait for nothing else."""
+        """Copy the sources of a batch; the stream that uses them must wait for nothing else.
+
+        Batches have one shape: the first settles how much can be sent.
+        """
         placements = batch.plan_field("placements").numpy().reshape(-1, 9)
         rows = placements[placements[:, 6] > placements[:, 4]]
         starts = dict(zip(rows[:, 8].tolist(), rows[:, 0].tolist(), strict=True))
+        if not self._buffers:
+            num_values = len(batch) * batch.num_layers * MAX_PLACEMENTS * batch.image_size_px**2 * 3
+            self._buffers.extend(torch.zeros((_NUM_BUFFERS, num_values), dtype=torch.uint8, device=self._device))
         buffer = self._buffers[0]
         self._buffers.rotate(-1)
         if self._stream is None:

@@ -17,7 +17,6 @@ from lucid_yolo.data.makers import (
     PixelMaker,
     TrainBatch,
     UncoloredMaker,
-    num_layers,
 )
 from lucid_yolo.data.policy import AugmentPolicy
 from lucid_yolo.data.sources import PreparedSource
@@ -61,7 +60,6 @@ def open_train_source(
     records: Sequence[ImageRecord],
     prepared: PreparedSource,
     policy: AugmentPolicy,
-    batch_size: int,
     device: torch.device,
     augment_device: AugmentDevice = "cpu",
     device_hsv: bool = False,
@@ -72,7 +70,6 @@ def open_train_source(
         records: Images of the split.
         prepared: Their pixels.
         policy: How images are varied.
-        batch_size: Images per batch.
         device: Device of the run.
         augment_device: Where plans are applied to pixels.
         device_hsv: Change the colours on the device, where the workers do the rest.
@@ -81,8 +78,6 @@ def open_train_source(
         ValueError: The source images fit neither on the device nor in RAM.
     """
     if augment_device == "gpu":
-        layers = num_layers(policy)
-        is_resident = fits(prepared, device)
-        pixels = ResidentPixels(prepared, device) if is_resident else StagedPixels(prepared, device, batch_size, layers)
+        pixels = (ResidentPixels if fits(prepared, device) else StagedPixels)(prepared, device)
         return TrainSource(NumberMaker(records, pixels.positions, policy), pixels)
     return TrainSource((UncoloredMaker if device_hsv else PixelMaker)(records, prepared))
