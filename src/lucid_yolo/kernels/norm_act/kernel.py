@@ -17,7 +17,7 @@ TILE = 4096
 MAX_BLOCK_C = 64
 MAX_PARTS = 512
 TARGET_PROGRAMS = 528  # four for each multiprocessor of a large device
-PARTS_AT_ONCE = 32
+MERGE_TILE = 2048
 
 
 @triton.jit
@@ -72,25 +72,17 @@ def _merge_kernel(  # type: ignore[no-untyped-def]
     BLOCK_P: tl.constexpr,
     BLOCK_C: tl.constexpr,
 ):
-    """Merge the parts of a block of channels; move the running statistics."""
+    """Merge the parts of a block of channels, all at once; move the running statistics."""
     channel = tl.program_id(0) * BLOCK_C + tl.arange(0, BLOCK_C)
     is_channel = channel < channels
-    mean = tl.zeros((BLOCK_C,), tl.float32)
-    for start in range(0, num_parts, BLOCK_P):
-        part = start + tl.arange(0, BLOCK_P)
-        exists = (part < num_parts)[:, None] & is_channel[None, :]
-        count = tl.load(part_count + part, part < num_parts, 0.0)
-        at = part[:, None] * channels + channel[None, :]
-        mean += tl.sum(tl.load(part_mean + at, exists, 0.0) * count[:, None], 0)
-    mean = mean / num_rows
-    m2 = tl.zeros((BLOCK_C,), tl.float32)
-    for start in range(0, num_parts, BLOCK_P):
-        part = start + tl.arange(0, BLOCK_P)
-        exists = (part < num_parts)[:, None] & is_channel[None, :]
-        count = tl.load(part_count + part, part < num_parts, 0.0)
-        at = part[:, None] * channels + channel[None, :]
-        off = tl.where(exists, tl.load(part_mean + at, exists, 0.0) - mean[None, :], 0.0)
-        m2 += tl.sum(tl.load(part_m2 + at, exists, 0.0) + off * off * count[:, None], 0)
+    part = tl.arange(0, BLOCK_P)
+    exists = (part < num_parts)[:, None] & is_channel[None, :]
+    at = part[:, None] * channels + channel[None, :]
+    count = tl.load(part_count + part, part < num_parts, 0.0)[:, None]
+    means, m2s = tl.load(part_mean + at, exists, 0.0), tl.load(part_m2 + at, exists, 0.0)
+    mean = tl.sum(means * count, 0) / num_rows
+    off = tl.where(exists, means - mean[None, :], 0.0)
+    m2 = tl.sum(m2s + off * off * count, 0)
     tl.store(mean_out + channel, mean, is_channel)
     tl.store(rstd_out + channel, 1.0 / tl.sqrt_rn(m2 / num_rows + eps), is_channel)
     old_mean = tl.load(running_mean + channel, is_channel, 0.0)
@@ -178,16 +170,11 @@ def _sum_kernel(  # type: ignore[no-untyped-def]
 ):
     channel = tl.program_id(0) * BLOCK_C + tl.arange(0, BLOCK_C)
     is_channel = channel < channels
-    of_bias = tl.zeros((BLOCK_C,), tl.float32)
-    of_weight = tl.zeros((BLOCK_C,), tl.float32)
-    for start in range(0, num_parts, BLOCK_P):
-        part = start + tl.arange(0, BLOCK_P)
-        exists = (part < num_parts)[:, None] & is_channel[None, :]
-        at = part[:, None] * channels + channel[None, :]
-        of_bias += tl.sum(tl.load(part_bias + at, exists, 0.0), 0)
-        of_weight += tl.sum(tl.load(part_weight + at, exists, 0.0), 0)
-    tl.store(grad_bias + channel, of_bias, is_channel)
-    tl.store(grad_weight + channel, of_weight, is_channel)
+    part = tl.arange(0, BLOCK_P)
+    exists = (part < num_parts)[:, None] & is_channel[None, :]
+    at = part[:, None] * channels + channel[None, :]
+    tl.store(grad_bias + channel, tl.sum(tl.load(part_bias + at, exists, 0.0), 0), is_channel)
+    tl.store(grad_weight + channel, tl.sum(tl.load(part_weight + at, exists, 0.0), 0), is_channel)
 
 
 @triton.jit
@@ -236,7 +223,12 @@ class _Plan:
 
     @property
     def merge(self) -> dict[str, int]:
-        return {"BLOCK_P": PARTS_AT_ONCE, "BLOCK_C": self.block_c}
+        block_p = triton.next_power_of_2(self.num_parts)
+        return {"BLOCK_P": block_p, "BLOCK_C": min(self.block_c, max(1, MERGE_TILE // block_p))}
+
+    @property
+    def merge_grid(self) -> tuple[int]:
+        return (triton.cdiv(self.channels, self.merge["BLOCK_C"]),)
 
     def parts(self, like: Tensor) -> tuple[Tensor, Tensor]:
         first, second = like.new_empty((2, self.num_parts, self.channels)).unbind()
@@ -265,7 +257,7 @@ class _NormAct(torch.autograd.Function):
         _moments_kernel[(plan.num_parts, plan.num_blocks)](
             x, part_mean, part_m2, part_count, *shape, plan.num_parts, **plan.tiles
         )
-        _merge_kernel[(plan.num_blocks,)](
+        _merge_kernel[plan.merge_grid](
             part_mean,
             part_m2,
             part_count,
@@ -297,7 +289,7 @@ class _NormAct(torch.autograd.Function):
         _reduce_kernel[(plan.num_parts, plan.num_blocks)](
             *inputs, part_bias, part_weight, *shape, plan.num_parts, HAS_ACT=ctx.has_act, **plan.tiles
         )
-        _sum_kernel[(plan.num_blocks,)](
+        _sum_kernel[plan.merge_grid](
             part_bias, part_weight, grad_bias, grad_weight, plan.channels, plan.num_parts, **plan.merge
         )
         _grad_kernel[(plan.num_tiles, plan.num_blocks)](
