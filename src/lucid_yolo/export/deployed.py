@@ -84,13 +84,13 @@ class DeployedNetwork(nn.Module):
         return score, point_index.gather(1, chosen), pair_index - chosen * num_classes
 
     def _top(
-        self, values: Float[Tensor, "B N"], k: int | torch.SymInt
+        self, values: Float[Tensor, "B N"], k: int | torch.SymInt | Tensor
     ) -> tuple[Float[Tensor, "B k"], Int[Tensor, "B k"]]:
         """Return the best values and their index; while torch traces a graph, ``k`` may be symbolic or a tensor."""
         if self.has_exact_ties:
             ranked = values.sort(dim=-1, descending=True, stable=True)
             return ranked.values[:, :k], ranked.indices[:, :k]
-        found = values.topk(k, -1)
+        found = values.topk(k, -1)  # type: ignore[arg-type]
         return found.values, found.indices
 
     def _boxes(
