@@ -68,7 +68,7 @@ def _print(found: Comparison, config: Namespace, verdict: str) -> None:
         _add_row(table, Text(row.name), row.a, row.b, row.difference)
     console.print(table)
     if len(found.per_class) > 1:
-        console.print("Of many classes some lie outside their interval by chance: 1 in 20 where nothing differs.")
+        console.print("Of many classes some intervals miss 0 by chance: 1 in 20 where nothing differs.")
     console.print(Text(verdict, style="bold"))
 
 
