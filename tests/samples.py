@@ -22,8 +22,17 @@ CLASS_MAP = ClassMap(("Zelle [red]", "bus", "собака"), (3, 7, 90))
 SIZES = [(48, 80), (100, 31), (64, 64), (90, 120), (7, 33)]
 
 
-def write_untrained(path: Path, class_map: ClassMap = CLASS_MAP, class_std: float = 0.15) -> Path:
-    """Write a checkpoint of scale n that gives varied detections; none with ``class_std`` 0."""
+def write_untrained(
+    path: Path,
+    class_map: ClassMap = CLASS_MAP,
+    class_std: float = 0.15,
+    box_std: float = 0.05,
+    images: torch.Tensor | None = None,
+) -> Path:
+    """Write a checkpoint of scale n that gives varied detections; none with ``class_std`` 0.
+
+    ``images`` set the normalisation; noise of 8 x 8 patches without them.
+    """
     torch.manual_seed(0)
     meta = ModelMeta("detect", "n", class_map, IMAGE_SIZE_PX)
     network = Network(meta.variant, meta.build_task().stems)
@@ -31,9 +40,11 @@ def write_untrained(path: Path, class_map: ClassMap = CLASS_MAP, class_std: floa
         if isinstance(module, BatchNorm2d):
             module.register_forward_pre_hook(_take_statistics)
         elif isinstance(module, OutputConv):
-            torch.nn.init.normal_(module.weight, std=0.05 if module.out_channels == 4 else class_std)
+            torch.nn.init.normal_(module.weight, std=box_std if module.out_channels == 4 else class_std)
+    if images is None:
+        images = torch.rand(8, 3, 8, 8).repeat_interleave(8, 2).repeat_interleave(8, 3)
     with torch.no_grad():
-        network.eval()(torch.rand(8, 3, 8, 8).repeat_interleave(8, 2).repeat_interleave(8, 3))
+        network.eval()(images)
     train_state = TrainState(network).state_dict()
     state_dict = {f"network.{name}": value for name, value in network.state_dict().items()}
     section = {"meta": meta.to_dict(), "train_state": train_state}

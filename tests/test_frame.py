@@ -19,7 +19,7 @@ import lucid_yolo
 from lucid_yolo.structures import Batch, Prediction
 
 ROOT = Path(__file__).parents[1]
-PUBLIC_NAMES = ["Results", "__version__", "load"]
+PUBLIC_NAMES = ["Results", "__version__", "load", "train"]
 SKIPPED_FOLDERS = {"runs", "demo", "build", "dist", "__pycache__", "node_modules"}
 MACHINE_PATH = re.compile(r"(?<![\w.~-])(?:/(?:home|root|work|tmp|mnt|scratch|Users)/\w|[A-Z]:\\\\?Users)")
 MARKDOWN_LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")

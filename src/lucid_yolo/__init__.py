@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from lightning.pytorch import Callback
+
+    from lucid_yolo.cli.training import TrainResult
     from lucid_yolo.predict.predictor import Predictor
     from lucid_yolo.predict.results import Results
 
 __version__ = "0.1.0.dev0"
-__all__ = ["Results", "__version__", "load"]
+__all__ = ["Results", "__version__", "load", "train"]
 
 
 def load(
@@ -46,6 +50,44 @@ def load(
 
     detector = open_detector(path, device, precision, branches=(BRANCH,), is_fused=True)
     return Predictor(detector, conf, batch_size, max_det)
+
+
+def train(
+    recipe: str | Path | None = None,
+    data_root: str | Path | None = None,
+    *,
+    variant: Literal["n", "s", "m", "l", "x"] | None = None,
+    max_epochs: int | None = None,
+    callbacks: Sequence[Callback] = (),
+    **overrides: Any,
+) -> TrainResult:
+    """Train a detector: what ``lucid-yolo fit`` does, with the same values, files and result.
+
+    Call it under ``if __name__ == "__main__":`` in a script, for worker processes import the script; in a notebook as
+    it is.
+
+    Args:
+        recipe: Packaged recipe, such as ``detect``, or a file; None for ``detect``, or for the configuration of the
+            run that ``ckpt_path`` belongs to.
+        data_root: Data set: a folder or a data YAML.
+        variant: Scale.
+        max_epochs: Length of the run.
+        callbacks: Lightning callbacks, besides the package's own.
+        **overrides: Any flag of ``lucid-yolo fit`` by its dotted name, such as ``**{"data.batch_size": 8}``, or
+            ``data={"batch_size": 8}``; also ``ckpt_path``, ``run_dir`` and ``seed_everything``.
+
+    Returns:
+        The run folder, its best checkpoint and its metrics; ``load()`` gives the predictor.
+
+    Raises:
+        FileNotFoundError: No such file.
+        ValueError: An unknown name, a wrong value, or data that cannot be trained on.
+    """
+    from lucid_yolo.cli.training import train as fit
+
+    named = {"data.data_root": data_root, "variant": variant, "trainer.max_epochs": max_epochs}
+    given = {name: value for name, value in named.items() if value is not None}
+    return fit(None if recipe is None else str(recipe), callbacks, given | overrides)
 
 
 def __getattr__(name: str) -> Any:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +173,33 @@ def test_a_video_gives_a_drawn_video(
         assert len((out / "labels" / f"{stem}.txt").read_text().splitlines()) == ids.count(stem)
     assert list(out.glob("crops/*/clip_000004_*.png"))
     assert capsys.readouterr().out.startswith(f"2 pictures, 4 frames, {len(rows)} objects (")
+
+
+def test_objects_are_tracked_through_a_video(ckpt_path: Path, pictures: Path, tmp_path: Path) -> None:
+    pytest.importorskip("trackers")
+    still = np.asarray(Image.open(pictures / "p2.png"))
+    write_video(pictures / "clip.avi", [still] * 5)
+    for flags in (["--track"], ["--track", "ocsort"]):
+        assert main(arguments(ckpt_path, pictures / "clip.avi", "--save_txt", "--save_dir", "out", *flags)) == 0
+        rows = frame_rows(tmp_path / "out" / "predictions.json")
+        assert {row["frame_index"] for row in rows} >= {3, 4}
+        assert min(row["track_id"] for row in rows) == 1
+        lines = (tmp_path / "out" / "labels" / "clip_000004.txt").read_text().splitlines()
+        tracks = [row["track_id"] for row in rows if row["frame_index"] == 4]
+        assert [int(line.split()[-1]) for line in lines] == tracks
+        assert len(set(tracks)) == len(tracks) > 0
+
+
+def test_tracking_without_the_extra_is_one_line(
+    ckpt_path: Path, pictures: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "trackers", None)
+    assert main(arguments(ckpt_path, pictures / "p0.png", "--track")) == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith("error: ")
+    assert "extra `track`" in printed
+    assert printed.count("\n") == 1
+    assert not Path("runs").exists()
 
 
 def test_a_data_set_gives_its_own_ids(ckpt_path: Path, tmp_path: Path, rng: np.random.Generator) -> None:

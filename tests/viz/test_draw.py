@@ -102,3 +102,24 @@ def test_line_breaks_become_blanks() -> None:
 def test_refuses(image: np.ndarray, boxes: np.ndarray, labels: np.ndarray, scores: np.ndarray, message: str) -> None:
     with pytest.raises((ValueError, TypeError), match=message):
         draw_boxes(image, boxes, labels, NAMES, scores)
+
+
+def test_ids_choose_the_color_and_are_written() -> None:
+    boxes, labels = np.array([[30.0, 40, 130, 110]]), np.array([0])
+    plain = draw_boxes(GREY, boxes, labels, NAMES)
+    drawn = draw_boxes(GREY, boxes, labels, NAMES, ids=np.array([5]))
+    assert tuple(drawn[75, 30]) == class_color(5)
+    assert tuple(plain[75, 30]) == class_color(0)
+    same_color = draw_boxes(GREY, boxes, labels, NAMES, ids=np.array([0]))
+    assert (same_color != plain).any()
+    without = [draw_boxes(GREY, boxes, labels, NAMES, ids=ids, has_names=False) for ids in (None, np.array([0]))]
+    assert (without[0] == without[1]).all()
+    assert (without[0][:40] != plain[:40]).any()
+    with pytest.raises(ValueError, match="ids: expected 1"):
+        draw_boxes(GREY, boxes, labels, NAMES, ids=np.array([1, 2]))
+
+
+def test_line_width_is_that_of_the_outline() -> None:
+    boxes = np.array([[30.0, 20, 130, 110]])
+    drawn = draw_boxes(GREY, boxes, np.array([0]), NAMES, has_names=False, line_width=6)
+    assert (drawn[75, 20:60] == class_color(0)).all(axis=-1).sum() == 6

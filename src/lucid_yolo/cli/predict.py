@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -44,6 +45,14 @@ def _parser(prog: str) -> ArgumentParser:
     found.add_argument("--conf", type=float, default=0.25, help="least confidence of a detection")
     found.add_argument("--max_det", type=int, default=300, help="most detections per picture")
     found.add_argument("--classes", type=str, nargs="+", default=None, help="names or indices; default: all")
+    found.add_argument(
+        "--track",
+        type=Literal["bytetrack", "ocsort", "botsort", "sort"] | None,
+        nargs="?",
+        const="bytetrack",
+        default=None,
+        help="follow objects through videos; without a name: bytetrack",
+    )
     output = parser.add_argument_group("output")
     output.add_argument("--save_dir", type=str | None, default=None, help=f"default: the next {RUNS}/<n>")
     output.add_argument("--save_video", type=bool, default=True, help="drawn videos, <video>.mp4")
@@ -66,7 +75,9 @@ def _run(config: Namespace) -> int:
     predictor = Predictor(detector, config.conf, config.batch_size, config.max_det)
     class_map = _common_classes(detector.meta.class_map, class_map)
     classes = _classes(config.classes, class_map)
-    results = predictor.predict(sources, classes=classes, vid_stride=config.vid_stride, on_error=config.on_error)
+    options = {"classes": classes, "vid_stride": config.vid_stride, "on_error": config.on_error}
+    find = partial(predictor.track, tracker=config.track) if config.track else predictor.predict
+    results = find(sources, **options)
     save_dir = next_run_folder(RUNS) if config.save_dir is None else Path(config.save_dir)
     outputs = Outputs(
         has_videos=config.save_video,

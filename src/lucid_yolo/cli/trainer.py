@@ -49,13 +49,20 @@ class RunCLI(LightningCLI):
         arguments: Sub-command and flags.
         saved: What the network in ``--ckpt_path`` is; None without one.
         run_root: Where the numbered folder of this run goes, unless ``--run_dir`` names one.
+        callbacks: Besides those of the configuration and of the package.
 
     Attributes:
         run_dir: Run folder.
     """
 
-    def __init__(self, arguments: Sequence[str], saved: ModelMeta | None, run_root: RunRoot) -> None:
-        self._saved, self._run_root = saved, run_root
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        saved: ModelMeta | None,
+        run_root: RunRoot,
+        callbacks: Sequence[Callback] = (),
+    ) -> None:
+        self._saved, self._run_root, self._given_callbacks = saved, run_root, list(callbacks)
         super().__init__(
             DetectorModule,
             DetectorDataModule,
@@ -127,7 +134,7 @@ class RunCLI(LightningCLI):
             from lightning.pytorch.loggers import TensorBoardLogger
 
             flags["logger"] = TensorBoardLogger(self.run_dir, name="", version="tensorboard")
-        flags["callbacks"] = [*_as_list(flags.get("callbacks")), *self._callbacks(flags)]
+        flags["callbacks"] = [*_as_list(flags.get("callbacks")), *self._given_callbacks, *self._callbacks(flags)]
         return build_trainer(flags)
 
     def _callbacks(self, flags: Mapping[str, Any]) -> list[Callback]:
@@ -271,13 +278,26 @@ def _quiet_lightning() -> None:
     warnings.filterwarnings("ignore", message=r".*LeafSpec.* is deprecated", module="lightning")
 
 
-def _run(arguments: Sequence[str]) -> int:
+def start(arguments: Sequence[str], callbacks: Sequence[Callback] = ()) -> RunCLI:
+    """Run a Trainer command to its end and return what it was built of.
+
+    Args:
+        arguments: Sub-command and flags.
+        callbacks: Besides those of the configuration and of the package.
+
+    Raises:
+        ArgumentError: A flag is unknown or has a wrong value.
+        ValueError: The configuration, the data or the checkpoint cannot be used.
+    """
     _quiet_lightning()
-    command = arguments[0]
     try:
-        cli = RunCLI(*_resolve(arguments))
+        return RunCLI(*_resolve(arguments), callbacks)
     finally:
         _leave_run_dir()
+
+
+def _run(arguments: Sequence[str]) -> int:
+    cli, command = start(arguments), arguments[0]
     if cli.trainer.is_global_zero:
         if command != "fit":
             _report(cli, command)

@@ -62,7 +62,8 @@ class BoxTable:
         """Return ``[n, area]``, whether each box lies outside each range (low, high) of area; both ends are inside."""
         low, high = areas_src.T
         area = self.area_src[:, None]
-        return (area < low) | (area > high)
+        is_outside: Bools = (area < low) | (area > high)
+        return is_outside
 
 
 @dataclass(frozen=True)

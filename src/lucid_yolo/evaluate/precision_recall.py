@@ -113,7 +113,7 @@ def precision_recall(
         areas_src: ``[area, 2]`` ranges of area.
     """
     split = match_split(truths, is_crowd, found, score, num_classes, caps[-1], areas_src)
-    rows_of_classes, is_inside = split.rows_of_classes(), ~split.found.is_outside(areas_src)
+    rows_of_classes = split.rows_of_classes()
     precision = np.full((num_classes, NUM_IOUS, NUM_RECALLS, len(areas_src)), -1.0)
     recall = np.full((num_classes, NUM_IOUS, len(areas_src), len(caps)), -1.0)
     counting = ~(truths.is_outside(areas_src) | is_crowd[:, None])
@@ -121,7 +121,7 @@ def precision_recall(
         num_objects = np.bincount(truths.label[counting[:, area]], minlength=num_classes)
         for label in np.flatnonzero(num_objects):
             rows = rows_of_classes[label]
-            hits = _count(split.matches.take(rows), is_inside[rows, area], split.rank[rows], area)
+            hits = _count(split.matches.take(rows), split.rank[rows], area)
             recall[label, :, area] = hits.num_within(caps) / num_objects[label]
             precision[label, :, :, area] = hits.precision_at(RECALLS, int(num_objects[label]))
     return PrecisionRecall(precision, recall)
@@ -162,10 +162,11 @@ class _Hits:
         return precision
 
 
-def _count(matches: Matches, is_inside: Bools, rank: Ints, area: int) -> _Hits:
-    """Return what one range of area needs; a detection that is no candidate is wrong where it is inside."""
+def _count(matches: Matches, rank: Ints, area: int) -> _Hits:
+    """Return what one range of area needs; a detection that is no candidate is wrong where it is not ignored."""
     candidates = np.flatnonzero(matches.is_candidate)
     bits = np.arange(area * NUM_IOUS, (area + 1) * NUM_IOUS)[:, None]
     is_hit, is_ignored = ((x[candidates] >> bits) & 1 == 1 for x in (matches.hit, matches.ignored))
-    num_others = np.cumsum(is_inside & ~matches.is_candidate)[candidates]
+    is_wrong = ~matches.is_candidate & ((matches.ignored >> bits[0, 0]) & 1 == 0)
+    num_others = np.cumsum(is_wrong)[candidates]
     return _Hits(is_hit, num_others + np.cumsum(~is_ignored, axis=1), rank[candidates])

@@ -83,9 +83,11 @@ class DeployedNetwork(nn.Module):
         chosen = torch.div(pair_index, num_classes, rounding_mode="floor")
         return score, point_index.gather(1, chosen), pair_index - chosen * num_classes
 
-    def _top(self, values: Float[Tensor, "B N"], k: int) -> tuple[Float[Tensor, "B k"], Int[Tensor, "B k"]]:
+    def _top(
+        self, values: Float[Tensor, "B N"], k: int | torch.SymInt
+    ) -> tuple[Float[Tensor, "B k"], Int[Tensor, "B k"]]:
         if self.has_exact_ties:
-            return top_k(values, k)
+            return top_k(values, int(k))
         found = values.topk(k, -1)
         return found.values, found.indices
 

@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from lucid_yolo.geometry.letterbox import Letterbox, letterbox
 from lucid_yolo.predict.boxes import Boxes
 from lucid_yolo.predict.results import Results
 from lucid_yolo.predict.sources import VideoSource, list_sources
+from lucid_yolo.predict.track import LOW_CONF, Tracker, join, make_tracker
 from lucid_yolo.predict.video import Frame, read_frames
 from lucid_yolo.runtime.detector import ImageDetector
 from lucid_yolo.structures import Batch
@@ -109,6 +110,16 @@ class Predictor:
         """Class index to name."""
         return dict(self._names)
 
+    def __call__(self, source: Source, channels: Channels = "bgr", **options: Any) -> list[Results]:
+        """Return the results of :meth:`predict` as a list; for a few pictures, for it keeps them all in memory.
+
+        Args:
+            source: As of :meth:`predict`, with an end.
+            channels: As of :meth:`predict`.
+            **options: As of :meth:`predict`.
+        """
+        return list(self.predict(source, channels, **options))
+
     def predict(
         self,
         source: Source,
@@ -155,6 +166,52 @@ class Predictor:
             num_ahead=0 if is_live else self.batch_size,
         )
         return self._stream(items, call)
+
+    def track(
+        self,
+        source: Source,
+        tracker: str | Tracker = "bytetrack",
+        channels: Channels = "bgr",
+        *,
+        conf: float | None = None,
+        max_det: int | None = None,
+        classes: Sequence[int | str] | None = None,
+        vid_stride: int = 1,
+        on_error: OnError = "raise",
+    ) -> Iterator[Results]:
+        """Follow objects through videos, cameras or pictures that are the frames of one; ``boxes.id`` has their ids.
+
+        Ids count from 1 and begin anew with every call and every video. A result holds the objects whose track is
+        confirmed, from its second frame on. Needs the extra ``track``.
+
+        Args:
+            source: As of :meth:`predict`.
+            tracker: ``bytetrack``, ``ocsort``, ``botsort`` (makes up for a moving camera) or ``sort``, or a tracker of
+                the library ``trackers``, which is reset first.
+            channels: As of :meth:`predict`.
+            conf: Least confidence that begins a track; weaker detections, down to 0.1, may continue one.
+            max_det: As of :meth:`predict`.
+            classes: As of :meth:`predict`.
+            vid_stride: As of :meth:`predict`.
+            on_error: As of :meth:`predict`.
+
+        Raises:
+            ImportError: The extra is not installed.
+            ValueError: An unknown tracker; and as of :meth:`predict`.
+        """
+        conf = self.conf if conf is None else conf
+        _check_limits(conf, self.max_det)
+        chosen = make_tracker(tracker, conf) if isinstance(tracker, str) else tracker
+        results = self.predict(
+            source,
+            channels,
+            conf=min(conf, LOW_CONF),
+            max_det=max_det,
+            classes=classes,
+            vid_stride=vid_stride,
+            on_error=on_error,
+        )
+        return join(results, chosen)
 
     def _labels(self, classes: Sequence[int | str]) -> Tensor:
         """Return class indices."""

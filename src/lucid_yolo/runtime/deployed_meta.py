@@ -15,8 +15,8 @@ INPUT_NAME, OUTPUT_NAME = "images", "detections"
 INPUT = {"name": INPUT_NAME, "dtype": "float32", "layout": "NCHW", "channels": "RGB", "range": [0, 1]}
 OUTPUT = {"name": OUTPUT_NAME, "dtype": "float32", "columns": ["x1", "y1", "x2", "y2", "score", "class"]}
 LETTERBOX = {
-    "long_side": "the longer side of the picture becomes the longer side of the input",
-    "rounding": "the other side is rounded to the nearest pixel, halves to even, at least 1",
+    "scale": "the picture's long side becomes the side of a square input; it just fits into another one",
+    "rounding": "the short side is rounded to the nearest pixel, halves to even, at least 1",
     "placement": "centred; left and top fill = floor(fill / 2)",
     "interpolation": "pixel area when the picture shrinks, bilinear when it grows",
     "fill_value": FILL_VALUE,

@@ -16,6 +16,7 @@ from lucid_yolo.graphs import EagerRunner, ReplayRunner, Runner
 from lucid_yolo.models.head import BRANCHES
 from lucid_yolo.models.network import Network, fuse
 from lucid_yolo.models.scales import STRIDES
+from lucid_yolo.runtime import weights_file
 from lucid_yolo.runtime.checkpoint_file import ModelMeta, build_network, read_checkpoint, read_meta
 from lucid_yolo.runtime.precision import PrecisionName, forward_context, resolve_precision
 from lucid_yolo.structures import Detections, Prediction
@@ -105,16 +106,14 @@ class Detector:
         """Load the averaged network of a checkpoint.
 
         Args:
-            ckpt_path: Checkpoint file.
+            ckpt_path: Checkpoint file, or weights in a ``.safetensors`` file.
             device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ...
             precision: Precision of the forward pass.
             branches: Head branches to run.
             is_fused: Fold batch normalisation into the convolutions and drop the other branches.
         """
         chosen = choose_device(device)
-        checkpoint = read_checkpoint(ckpt_path)
-        meta = read_meta(checkpoint)
-        network = build_network(checkpoint)
+        network, meta = read_network(ckpt_path)
         if is_fused:
             network = fuse(network, branches)
         network = network.to(chosen).to(memory_format=torch.channels_last)
@@ -160,6 +159,19 @@ class Detector:
         rows = zip(self.branches, split_branches(prediction, len(self.branches)), strict=True)
         decoded = [self.task.decode(part, self.points, branch) for branch, part in rows]
         return tuple(getattr(detections, name) for detections in decoded for name in _FIELDS)
+
+
+def read_network(path: str | Path) -> tuple[Network, ModelMeta]:
+    """Return the averaged network of a checkpoint or of a ``.safetensors`` file, on the CPU, and what it is.
+
+    Raises:
+        FileNotFoundError: No such file.
+        ValueError: It was not written by this package.
+    """
+    if Path(path).suffix.lower() == weights_file.SUFFIX:
+        return weights_file.read_weights(path)
+    checkpoint = read_checkpoint(path)
+    return build_network(checkpoint), read_meta(checkpoint)
 
 
 def split_branches(prediction: Prediction, num_branches: int) -> list[Prediction]:
