@@ -118,7 +118,12 @@ class BoxMetrics:
 
     def scalars(self) -> dict[str, float]:
         """Return the headline numbers by name, for loggers."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name.startswith(("map", "ar_"))}
+        return {name: getattr(self, name) for name in self.scalar_names()}
+
+    @classmethod
+    def scalar_names(cls) -> tuple[str, ...]:
+        """Return the names of the headline numbers."""
+        return tuple(f.name for f in fields(cls) if f.name.startswith(("map", "ar_")))
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values that are valid JSON: ``None`` where a number is undefined."""
