@@ -13,6 +13,7 @@ from PIL import Image
 from lucid_yolo.models.blocks import BatchNorm2d
 from lucid_yolo.models.head import OutputConv
 from lucid_yolo.models.network import Network
+from lucid_yolo.models.scales import Variant
 from lucid_yolo.runtime.checkpoint_file import ModelMeta, write_checkpoint
 from lucid_yolo.runtime.state import TrainState
 from lucid_yolo.structures import ClassMap
@@ -28,13 +29,14 @@ def write_untrained(
     class_std: float = 0.15,
     box_std: float = 0.05,
     images: torch.Tensor | None = None,
+    variant: Variant = "n",
 ) -> Path:
-    """Write a checkpoint of scale n that gives varied detections; none with ``class_std`` 0.
+    """Write a checkpoint that gives varied detections; none with ``class_std`` 0.
 
     ``images`` set the normalisation; noise of 8 x 8 patches without them.
     """
     torch.manual_seed(0)
-    meta = ModelMeta("detect", "n", class_map, IMAGE_SIZE_PX)
+    meta = ModelMeta("detect", variant, class_map, IMAGE_SIZE_PX)
     network = Network(meta.variant, meta.build_task().stems)
     for module in network.modules():
         if isinstance(module, BatchNorm2d):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -187,6 +188,18 @@ def test_objects_are_tracked_through_a_video(ckpt_path: Path, pictures: Path, tm
         tracks = [row["track_id"] for row in rows if row["frame_index"] == 4]
         assert [int(line.split()[-1]) for line in lines] == tracks
         assert len(set(tracks)) == len(tracks) > 0
+
+
+def test_tracking_without_the_extra_is_one_line(
+    ckpt_path: Path, pictures: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "trackers", None)
+    assert main(arguments(ckpt_path, pictures / "p0.png", "--track")) == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith("error: ")
+    assert "extra `track`" in printed
+    assert printed.count("\n") == 1
+    assert not Path("runs").exists()
 
 
 def test_a_data_set_gives_its_own_ids(ckpt_path: Path, tmp_path: Path, rng: np.random.Generator) -> None:

@@ -16,8 +16,11 @@ import yaml
 from lucid_yolo.cli.main import main
 from lucid_yolo.cli.trainer import RunCLI
 from lucid_yolo.data.synthetic import draw_shapes
+from lucid_yolo.engine.checkpoint import RunCheckpoint
+from lucid_yolo.engine.patience import Patience
 from lucid_yolo.engine.strategy import StepDDPStrategy
 from lucid_yolo.runtime.checkpoint_file import read_checkpoint, read_meta
+from samples import write_untrained
 
 QUIET = ["--trainer.accelerator=cpu", "--trainer.enable_progress_bar=false", "--trainer.num_sanity_val_steps=0"]
 TINY = ["--data.num_workers=0", "--data.batch_size=4", *QUIET]
@@ -203,6 +206,53 @@ def test_a_resumed_fit_takes_the_runs_values_and_the_checkpoints_scale(parse: Pa
     assert (cli.model.seed, cli.datamodule.batch_size) == (4, 4)
 
 
+def test_fit_starts_from_weights_on_other_classes(
+    run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    draw_shapes(tmp_path / "other", num_train=4, num_val=2, image_size_px=64, object_px=(12, 40), seed=1)
+    path = tmp_path / "other" / "data.yaml"
+    path.write_text(path.read_text("utf-8").replace("star", "sun").replace("circle", "Circle"), "utf-8")
+    best = str(run_dir / "checkpoints/best.ckpt")
+    argv = ["fit", "--config", "detect", "--model.weights", best, f"--data.data_root={path}", *TINY]
+    argv += ["--trainer.max_epochs=1", "--trainer.log_every_n_steps=1"]
+    assert main([*argv, "--model.freeze=[backbone.stage3, neck]"]) == 0
+    assert (
+        "4 of 5 classes taken over (Circle from circle, rectangle, triangle, cross); 1 begin anew (sun)" in caplog.text
+    )
+    run = Path("runs/detect/1")
+    config = yaml.safe_load((run / "config.yaml").read_text("utf-8"))
+    assert {key: config["model"][key] for key in ("weights", "freeze", "image_size", "variant")} == {
+        "weights": best,
+        "freeze": ["backbone.stage3", "neck"],
+        "image_size": 64,
+        "variant": "n",
+    }
+    last = run / "checkpoints/last.ckpt"
+    assert read_meta(read_checkpoint(last)).class_map.names[3] == "sun"
+
+    assert "finished after 1 updates" in error_line(capsys, "fit", "--ckpt_path", str(last))
+    both = ["fit", "--ckpt_path", str(last), "--model.weights", best]
+    assert "--model.weights" in (line := error_line(capsys, *both))
+    assert "--ckpt_path" in line
+    assert "validate takes --ckpt_path" in error_line(capsys, "validate", "--model.weights", best, *argv[5:6])
+    assert "expected 0 to 11 layers" in error_line(capsys, *argv, "--model.freeze=12")
+    assert "missing.ckpt" in error_line(capsys, *argv, "--model.weights=missing.ckpt")
+
+
+@pytest.mark.parametrize(("flag", "value"), [("10", 10), ("neck", "neck"), ("[neck, head]", ["neck", "head"])], ids=str)
+def test_a_freeze_is_a_number_a_name_or_names(parse: Parse, flag: str, value: Any) -> None:
+    assert parse("fit", f"--model.freeze={flag}").config["fit"].model.freeze == value
+
+
+def test_weights_say_the_scale_and_choose_among_a_recipes_values(parse: Parse, tmp_path: Path) -> None:
+    path = write_untrained(tmp_path / "s.ckpt", variant="s")
+    cli = parse("fit", "--config=detect", f"--model.weights={path}")
+    assert (cli.model.variant, cli.model.image_size, cli.datamodule.augment.scale) == ("s", 64, 0.9)
+    cli = parse("fit", "--config=detect", f"--model.weights={path}", "--model.image_size=96")
+    assert cli.model.image_size == 96
+
+
 def test_a_lone_checkpoint_has_no_configuration(
     run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -273,6 +323,27 @@ def test_a_new_run_takes_no_used_folder(run_dir: Path, data_root: Path, capsys: 
     line = error_line(capsys, "fit", f"--data.data_root={data_root}", *TINY, f"--run_dir={run_dir}")
     assert f"continue it with --ckpt_path {run_dir / 'checkpoints/last.ckpt'}" in line
     assert (run_dir / "metrics.csv").read_bytes() == before
+
+
+def test_patience_and_monitor_reach_their_callbacks(parse: Parse) -> None:
+    trainer = parse("fit", "--config=detect", "--monitor=val/map50").trainer
+    (patience,) = (c for c in trainer.callbacks if isinstance(c, Patience))
+    assert (patience.num_epochs, patience.monitor) == (100, "val/map50")
+    assert [c.monitor for c in trainer.callbacks if isinstance(c, RunCheckpoint)] == ["val/map50"]
+    trainer = parse("fit", "--config=detect", "--patience=0").trainer
+    assert not any(isinstance(c, Patience) for c in trainer.callbacks)
+
+
+def test_the_batch_size_that_was_found_is_written_down(
+    data_root: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    flags = ["--model.image_size=64", "--trainer.max_epochs=1", "--trainer.log_every_n_steps=1"]
+    argv = ["fit", f"--data.data_root={data_root}", "--data.num_workers=0", *QUIET, *flags]
+    assert "found 'val/mAP'" in error_line(capsys, *argv, "--monitor=val/mAP")
+    assert main([*argv, "--data.batch_size=auto"]) == 0
+    assert "batch size 16: the device is cpu" in caplog.text
+    assert yaml.safe_load(Path("runs/detect/1/config.yaml").read_text("utf-8"))["data"]["batch_size"] == 16
 
 
 def test_fit_needs_data(capsys: pytest.CaptureFixture[str]) -> None:

@@ -40,6 +40,7 @@ def fit(shapes_root: Path) -> Fit:
         data: dict[str, Any] | None = None,
         data_root: Path | None = None,
         every_n_updates: int | None = None,
+        monitor: str | None = None,
         callbacks: tuple[Any, ...] = (),
         **trainer_flags: Any,
     ) -> tuple[Trainer, DetectorModule]:
@@ -49,7 +50,7 @@ def fit(shapes_root: Path) -> Fit:
             enable_progress_bar=False,
             enable_model_summary=False,
             plugins=[AtomicCheckpointIO()],
-            callbacks=[MetricsWriter(run_dir), RunCheckpoint(run_dir, every_n_updates), *callbacks],
+            callbacks=[MetricsWriter(run_dir), RunCheckpoint(run_dir, every_n_updates, monitor), *callbacks],
             default_root_dir=str(run_dir),
             **flags,
         )

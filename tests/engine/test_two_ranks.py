@@ -47,6 +47,13 @@ def test_two_ranks_hold_one_state_and_equal_one_process(shapes_root: Path, tmp_p
 
 
 @pytest.mark.slow
+def test_two_ranks_stop_at_the_same_step_with_one_batch_size(shapes_root: Path, tmp_path: Path) -> None:
+    first, second = result(shapes_root, tmp_path / "two", 2, "auto")
+    assert 1 < int(first["state"]["update_index"]) < 20, "one update an epoch, and the wait was over"
+    assert [name for name, tensor in first["state"].items() if not torch.equal(tensor, second["state"][name])] == []
+
+
+@pytest.mark.slow
 def test_a_fault_on_one_rank_ends_all(shapes_root: Path, tmp_path: Path) -> None:
     started = time.monotonic()
     done = launch(shapes_root, tmp_path / "two", 2, "fail")

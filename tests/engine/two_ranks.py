@@ -17,6 +17,7 @@ from lucid_yolo.engine.checkpoint import AtomicCheckpointIO, RunCheckpoint
 from lucid_yolo.engine.datamodule import DetectorDataModule
 from lucid_yolo.engine.metrics_writer import MetricsWriter
 from lucid_yolo.engine.module import DetectorModule
+from lucid_yolo.engine.patience import Patience
 from lucid_yolo.engine.strategy import StepDDPStrategy
 from lucid_yolo.models.blocks import BatchNorm2d
 from lucid_yolo.optim.schedule import ScheduleConfig
@@ -47,12 +48,12 @@ class FailOn(Callback):
 def main(data_root: str, out: str, num_ranks: int, mode: str) -> None:
     torch.set_num_threads(1)
     run_dir = Path(out)
-    extra: list[Callback] = {"eval": [Freeze()], "train": [], "fail": [FailOn(1)]}[mode]
+    extra: list[Callback] = {"eval": [Freeze()], "train": [], "fail": [FailOn(1)], "auto": [Patience(1)]}[mode]
     trainer = Trainer(
         accelerator="cpu",
         devices=num_ranks,
         strategy=StepDDPStrategy(process_group_backend="gloo") if num_ranks > 1 else "auto",
-        max_steps=4,
+        max_steps=20 if mode == "auto" else 4,
         num_sanity_val_steps=0,
         log_every_n_steps=1,
         logger=False,
@@ -62,9 +63,13 @@ def main(data_root: str, out: str, num_ranks: int, mode: str) -> None:
         callbacks=[MetricsWriter(run_dir), RunCheckpoint(run_dir), *extra],
         default_root_dir=out,
     )
-    model = DetectorModule(image_size=64, schedule=ScheduleConfig(warmup_epochs=0.0))
+    freeze = "backbone" if mode == "auto" else 0
+    model = DetectorModule(image_size=64, schedule=ScheduleConfig(warmup_epochs=0.0), freeze=freeze)
     data = DetectorDataModule(
-        data_root, batch_size=GLOBAL_BATCH_SIZE // num_ranks, num_workers=0, augment=AugmentPolicy(close_mosaic=1)
+        data_root,
+        batch_size="auto" if mode == "auto" else GLOBAL_BATCH_SIZE // num_ranks,
+        num_workers=0,
+        augment=AugmentPolicy(close_mosaic=1),
     )
     trainer.fit(model, datamodule=data)
     assert model.state is not None

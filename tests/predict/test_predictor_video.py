@@ -69,6 +69,12 @@ def test_options_of_a_call(predictor: Predictor) -> None:
     assert labels() == [0, 1, 2]
 
 
+def test_a_call_gives_a_list(predictor: Predictor) -> None:
+    found = predictor([draw_frame(THREE)] * 3, channels="rgb", classes=["red"])
+    assert [len(result) for result in found] == [1, 1, 1]
+    assert predictor(draw_frame(THREE), "rgb")[0].names == {0: "red", 1: "green", 2: "blue"}
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

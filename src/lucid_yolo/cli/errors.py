@@ -13,8 +13,9 @@ INTERRUPTED = 130
 def run_command(command: Callable[[], int]) -> int:
     """Run a command and turn the user's errors into one line on standard error.
 
-    Wrong arguments, files that are missing or cannot be used, and a ``ValueError`` that this package raises are the
-    user's. Any other exception is a fault of the program and keeps its traceback.
+    Wrong arguments, files that are missing or cannot be used, and a ``ValueError`` or ``ImportError`` (an extra that is
+    not installed) that this package raises are the user's. Any other exception is a fault of the program and keeps its
+    traceback.
 
     Args:
         command: Does the work and returns the exit code.
@@ -28,7 +29,7 @@ def run_command(command: Callable[[], int]) -> int:
         message = " ".join(str(error).split())
     except OSError as error:
         message = str(error)
-    except ValueError as error:
+    except (ValueError, ImportError) as error:
         if not _is_raised_here(error):
             raise
         message = str(error)

@@ -9,10 +9,12 @@ import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import yaml
+from jsonargparse.typing import NonNegativeInt
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
@@ -22,14 +24,15 @@ from lucid_yolo.data.dataset import read_class_map
 from lucid_yolo.engine.checkpoint import AtomicCheckpointIO, RunCheckpoint
 from lucid_yolo.engine.config import DEFAULT_RECIPE, MOVED_FLAGS, REFUSED_FLAGS, resolve_arguments, split_flags
 from lucid_yolo.engine.datamodule import DetectorDataModule
+from lucid_yolo.engine.finetune import read_weights
 from lucid_yolo.engine.metrics_writer import MetricsWriter, NonFiniteRunError, RunProgressBar
 from lucid_yolo.engine.module import DEFAULT_IMAGE_SIZE_PX, DEFAULT_TASK, DEFAULT_VARIANT, DetectorModule
+from lucid_yolo.engine.patience import Patience
 from lucid_yolo.engine.pictures import RunPictures, draw_evaluation
 from lucid_yolo.engine.recording import RecordingOwner
 from lucid_yolo.engine.run_files import RunFiles
 from lucid_yolo.engine.run_report import RunReport
 from lucid_yolo.engine.strategy import StepDDPStrategy
-from lucid_yolo.models.scales import Variant
 from lucid_yolo.runtime.checkpoint_file import ModelMeta, read_checkpoint, read_meta
 from lucid_yolo.runtime.report import write_evaluation_report
 from lucid_yolo.runtime.run_folder import next_run_folder
@@ -92,6 +95,10 @@ class RunCLI(LightningCLI):
         parser.add_argument("--run_dir", type=str | None, default=None, help="Run folder; default runs/<recipe>/<n>.")
         parser.add_argument("--resume_override", type=bool, default=False, help="Resume although the run differs.")
         parser.add_argument("--checkpoint_every", type=int | None, default=None, help="Updates between checkpoints.")
+        help_text = "Epochs without a better validation after which a fit ends; 0 for never."
+        parser.add_argument("--patience", type=NonNegativeInt, default=0, help=help_text)
+        help_text = "Metric that chooses best.ckpt and ends the wait; default the task's, val/map."
+        parser.add_argument("--monitor", type=str | None, default=None, help=help_text)
         parser.link_arguments("seed_everything", "model.seed")
         parser.link_arguments("seed_everything", "data.seed")
         parser.link_arguments("resume_override", "model.resume_override")
@@ -110,12 +117,15 @@ class RunCLI(LightningCLI):
         meta = self._saved
         if meta is None:
             classes = read_class_map(config.data.data_root, config.data.source_format)
-            variant: Variant = config.model.variant or DEFAULT_VARIANT
+            class_map = ClassMap.from_dict(config.model.class_map) if config.model.class_map else classes
+            meta = ModelMeta(DEFAULT_TASK, DEFAULT_VARIANT, class_map, DEFAULT_IMAGE_SIZE_PX)
+            if config.model.weights is not None:
+                meta = replace(read_weights(config.model.weights).meta, class_map=class_map)
             meta = ModelMeta(
-                config.model.task or DEFAULT_TASK,
-                variant,
-                ClassMap.from_dict(config.model.class_map) if config.model.class_map else classes,
-                config.model.image_size or DEFAULT_IMAGE_SIZE_PX,
+                config.model.task or meta.task,
+                config.model.variant or meta.variant,
+                class_map,
+                config.model.image_size or meta.image_size_px,
             )
         fill_in(config.model, meta)
         self.run_dir = Path(config.run_dir or self._run_root.choose())
@@ -143,11 +153,12 @@ class RunCLI(LightningCLI):
         if self.config.subcommand != "fit":
             return callbacks
         self._dump_config()
+        config = self.config["fit"]
         callbacks += [RecordingOwner(), RunFiles(self.run_dir, self.config_dump), MetricsWriter(self.run_dir)]
         callbacks += [RunPictures(self.run_dir), RunReport(self.run_dir)]
         if flags.get("enable_checkpointing") is not False:
-            callbacks.append(RunCheckpoint(self.run_dir, self.config["fit"].checkpoint_every))
-        return callbacks
+            callbacks.append(RunCheckpoint(self.run_dir, config.checkpoint_every, config.monitor))
+        return [*callbacks, Patience(config.patience, config.monitor)] if config.patience else callbacks
 
 
 class UnstartedCLI(RunCLI):
@@ -313,11 +324,33 @@ def _resolve(arguments: Sequence[str]) -> tuple[list[str], ModelMeta | None, Run
     saved = read_meta(read_checkpoint(ckpt_path)) if ckpt_path else None
     if command == "fit" and "config" not in given:
         flags = ["--config", _run_config(ckpt_path) if ckpt_path else DEFAULT_RECIPE, *flags]
-    config, flags = resolve_arguments(flags, saved.variant if saved else None)
+    config, rest = resolve_arguments(flags, saved.variant if saved else None)
+    if weights := _start_weights(command, given, config):
+        config, rest = resolve_arguments(flags, read_weights(weights).meta.variant)
     if command != "fit":
         config = {key: config[key] for key in SHARED_KEYS if key in config}
+        config["model"] = {**(config.get("model") or {}), "weights": None}
     config.pop("ckpt_path", None)
-    return [command, "--config", json.dumps(config), *flags], saved, _run_root(command, given.get("config"), ckpt_path)
+    return [command, "--config", json.dumps(config), *rest], saved, _run_root(command, given.get("config"), ckpt_path)
+
+
+def _start_weights(command: str, given: Mapping[str, str | None], config: Mapping[str, Any]) -> str | None:
+    """Return the file that a new run starts from, by the command line, else by the configuration.
+
+    Raises:
+        ValueError: Weights for something else than a new run.
+    """
+    is_given, ckpt_path = "model.weights" in given, given.get("ckpt_path")
+    weights = (
+        yaml.safe_load(given["model.weights"] or "null") if is_given else (config.get("model") or {}).get("weights")
+    )
+    if is_given and weights and command != "fit":
+        raise ValueError(f"--model.weights: only a fit starts from weights; {command} takes --ckpt_path")
+    if is_given and weights and ckpt_path:
+        raise ValueError(
+            f"--model.weights {weights} starts a run, --ckpt_path {ckpt_path} continues one; give one of them"
+        )
+    return weights if command == "fit" and not ckpt_path else None
 
 
 def _leave_run_dir() -> None:

@@ -27,7 +27,7 @@ class TrainResult:
         run_dir: Run folder, with curves, report and checkpoints.
         best_ckpt: Best checkpoint by the headline metric.
         last_ckpt: Latest checkpoint.
-        metrics: COCO numbers of the best checkpoint's deployed head, such as ``map`` and ``map50``; None where one is
+        metrics: COCO numbers and counts of the best checkpoint's deployed head, as ``map``; None where one is
             undefined; empty without validation.
     """
 

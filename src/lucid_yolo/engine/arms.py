@@ -88,6 +88,9 @@ def build_arms(
     choice = choose_speed(compared_speed(module.speed), speed_obstacles(trainer))
     network = module.network
     assert network is not None
+    module.settle_batch_size(choice.options)
+    if ckpt_path is None:
+        module.initialize()
     steps = [module.make_step(copy.deepcopy(network), options) for options in (frozenset[str](), choice.options)]
     if ckpt_path is not None:
         checkpoint = read_checkpoint(ckpt_path)

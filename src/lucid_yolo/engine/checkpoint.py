@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from lightning.pytorch.plugins.io import CheckpointIO
 from typing_extensions import override
 
 from lucid_yolo.engine.module import DetectorModule, detector_module
+from lucid_yolo.engine.monitor import check_monitor, headline, monitored_score
 from lucid_yolo.runtime.checkpoint_file import copy_checkpoint, read_checkpoint, write_checkpoint
 from lucid_yolo.runtime.evaluation import Evaluation
 
@@ -38,7 +38,7 @@ class AtomicCheckpointIO(CheckpointIO):
 
 
 class RunCheckpoint(Checkpoint):
-    """Keeps ``last.ckpt`` and, by the headline metric of the deployed path, ``best.ckpt`` with its ``report.json``.
+    """Keeps ``last.ckpt`` and, by one metric, ``best.ckpt`` with its ``report.json``.
 
     Saves at the end of every epoch, after its validation; after a validation inside an epoch; and every so many
     updates if asked. A step that is followed by validation is saved after it.
@@ -46,24 +46,26 @@ class RunCheckpoint(Checkpoint):
     Args:
         run_dir: Run folder; files go to its ``checkpoints``.
         every_n_updates: Save ``last.ckpt`` that often inside an epoch; None for not at all.
+        monitor: Metric that chooses the best, the larger the better; None for the headline metric of the deployed path.
 
     Attributes:
-        best_score: Best headline metric so far; -inf before the first.
+        best_score: Best value so far; -inf before the first.
         best_evaluation: Evaluation of ``best.ckpt``; None before the first, and after a resume until there is a better
             one.
     """
 
-    def __init__(self, run_dir: str | Path, every_n_updates: int | None = None) -> None:
+    def __init__(self, run_dir: str | Path, every_n_updates: int | None = None, monitor: str | None = None) -> None:
         self.run_dir = Path(run_dir)
         self.folder = self.run_dir / "checkpoints"
         self.every_n_updates = every_n_updates
+        self.monitor = check_monitor(monitor)
         self.best_score = -math.inf
         self.best_evaluation: Evaluation | None = None
         self._saved_update = -1
 
     @property
     def best_path(self) -> Path:
-        """Checkpoint with the best headline metric."""
+        """Checkpoint with the best value."""
         return self.folder / "best.ckpt"
 
     @property
@@ -72,14 +74,21 @@ class RunCheckpoint(Checkpoint):
         return self.folder / "last.ckpt"
 
     @override
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Settle the metric before a saved state arrives."""
+        if stage == "fit" and self.monitor is None:
+            self.monitor = headline(pl_module)
+
+    @override
     def state_dict(self) -> dict[str, Any]:
         """Return the best score so far."""
-        return {"best_score": self.best_score}
+        return {"monitor": self.monitor, "best_score": self.best_score}
 
     @override
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue with a saved best score."""
-        self.best_score = float(state_dict["best_score"])
+        """Continue with a saved best score; that of another metric says nothing."""
+        if state_dict.get("monitor", self.monitor) == self.monitor:
+            self.best_score = float(state_dict["best_score"])
 
     @override
     def on_train_batch_end(
@@ -106,7 +115,8 @@ class RunCheckpoint(Checkpoint):
         self._save_all(trainer, pl_module)
 
     def _save_all(self, trainer: Trainer, module: LightningModule) -> None:
-        score = _headline(trainer.callback_metrics, module)
+        assert self.monitor is not None
+        score = monitored_score(trainer, self.monitor)
         is_best = score is not None and score > self.best_score
         if is_best:
             assert score is not None
@@ -147,11 +157,3 @@ def _is_validated_now(trainer: Trainer) -> bool:
     """Return whether validation follows the batch that just ended."""
     fetcher = trainer.fit_loop._data_fetcher
     return fetcher is not None and trainer.fit_loop.epoch_loop._should_check_val_fx(fetcher)
-
-
-def _headline(metrics: Mapping[str, Any], module: LightningModule) -> float | None:
-    """Return the metric that chooses the best checkpoint; None when it has not been computed or is undefined."""
-    value = metrics.get(detector_module(module).task.headline)
-    if value is None or math.isnan(float(value)):
-        return None
-    return float(value)

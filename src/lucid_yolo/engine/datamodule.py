@@ -7,7 +7,7 @@ import logging
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from lightning.pytorch import LightningDataModule, Trainer
 from typing_extensions import override
@@ -19,6 +19,7 @@ from lucid_yolo.data.plan import AugmentPolicy, TrainPlanner
 from lucid_yolo.data.records import SharedRecords
 from lucid_yolo.data.sampling import Sampling
 from lucid_yolo.data.sources import PreparedSource
+from lucid_yolo.engine.batch_size import CPU_BATCH_SIZE
 from lucid_yolo.optim.schedule import RunLength
 from lucid_yolo.structures import ClassMap, ImageRecord
 
@@ -30,7 +31,7 @@ class DetectorDataModule(LightningDataModule):
 
     Args:
         data_root: Folder or data YAML; formats and classes are found by looking.
-        batch_size: Training images per device and batch.
+        batch_size: Training images per device and batch; ``auto`` for what the device has memory for, 16 on a CPU.
         eval_batch_size: Evaluation images per device and batch; None for ``batch_size``.
         num_workers: Loader processes per device; None for one per core with a GPU, one in all without.
         augment: How training images are varied.
@@ -44,12 +45,13 @@ class DetectorDataModule(LightningDataModule):
     Attributes:
         image_size_px: Side of the network input; set by the module.
         splits: The splits read so far.
+        is_batch_size_auto: Whether ``batch_size`` still has to be found; until then it is that of a CPU.
     """
 
     def __init__(
         self,
         data_root: str,
-        batch_size: int = 16,
+        batch_size: int | Literal["auto"] = 16,
         eval_batch_size: int | None = None,
         num_workers: int | None = None,
         augment: AugmentPolicy | None = None,
@@ -62,8 +64,9 @@ class DetectorDataModule(LightningDataModule):
     ) -> None:
         super().__init__()
         self.data_root = data_root
-        self.batch_size = batch_size
-        self.eval_batch_size = eval_batch_size or batch_size
+        self.is_batch_size_auto = batch_size == "auto"
+        self.batch_size: int = CPU_BATCH_SIZE if batch_size == "auto" else batch_size
+        self._eval_batch_size = eval_batch_size
         self.num_workers = num_workers
         self.augment = augment or AugmentPolicy()
         self.sampling = sampling
@@ -84,6 +87,11 @@ class DetectorDataModule(LightningDataModule):
         for split in self.splits.values():
             return split.class_map
         return read_class_map(self.data_root, self.source_format)
+
+    @property
+    def eval_batch_size(self) -> int:
+        """Evaluation images per device and batch."""
+        return self._eval_batch_size or self.batch_size
 
     def setup(self, stage: str) -> None:
         """Read the splits of a stage and refuse unusable training labels.

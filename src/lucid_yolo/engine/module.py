@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import random
 from collections.abc import Mapping
@@ -17,9 +18,12 @@ from torch import Tensor
 from typing_extensions import override
 
 from lucid_yolo.assign.task_aligned import AssignConfig
+from lucid_yolo.engine.batch_size import auto_batch_size, largest_capacity
 from lucid_yolo.engine.datamodule import detector_data
 from lucid_yolo.engine.eligibility import speed_obstacles
+from lucid_yolo.engine.finetune import read_weights, transfer_weights
 from lucid_yolo.engine.strategy import ProcessGroupCollective, StepDDPStrategy, gather_objects
+from lucid_yolo.models.freeze import frozen_parameters
 from lucid_yolo.models.head import BRANCHES
 from lucid_yolo.models.network import Network
 from lucid_yolo.models.scales import STRIDES, Variant
@@ -75,7 +79,11 @@ class DetectorModule(LightningModule):
         assign: Constants of the assignment.
         speed: What to accelerate.
         seed: Seed of the initial weights.
-        resume_override: Allow a resumed run to differ from the saved one in schedule, batch size or seed.
+        resume_override: Allow a resumed run to differ from the saved one in schedule, batch size, seed and the like.
+        weights: Checkpoint (its averaged weights) or exported ``.safetensors`` file that a new run starts from; a
+            resumed run leaves it alone.
+        freeze: What is not trained: so many layers of the backbone from the image on (11 are all of it), or beginnings
+            of names such as ``backbone``, ``neck``, ``head.one_to_many``.
 
     Raises:
         ValueError: The image size is no multiple of 32.
@@ -104,6 +112,8 @@ class DetectorModule(LightningModule):
         speed: Speed | None = None,
         seed: int = 0,
         resume_override: bool = False,
+        weights: str | None = None,
+        freeze: int | list[str] | str = 0,
     ) -> None:
         super().__init__()
         if image_size is not None and (image_size < 1 or image_size % STRIDES[-1]):
@@ -117,12 +127,15 @@ class DetectorModule(LightningModule):
         self.loss_gains, self.assign_config = loss or LossGains(), assign or AssignConfig()
         self.speed = speed or Speed()
         self.seed, self.resume_override = seed, resume_override
+        self.weights = None if weights is None else str(weights)
+        self.frozen_parts = [freeze] if isinstance(freeze, str) else freeze
         self.speed_options: frozenset[str] = frozenset()
         self.network: Network | None = None
         self.state: TrainState | None = None
         self.train_step: TrainStep | None = None
         self.last_metrics: Tensor | None = None
         self.evaluation: Evaluation | None = None
+        self._is_random = False
         self._restored: dict[str, Any] | None = None
         self._evaluator: SplitEvaluator | None = None
         self._detector: Detector | None = None
@@ -132,6 +145,10 @@ class DetectorModule(LightningModule):
         """What the network is."""
         if self.class_map is None:
             self.class_map = detector_data(self.trainer).class_map
+        if self.weights is not None and None in (self.task_name, self.variant, self.image_size):
+            start = read_weights(self.weights).meta
+            self.task_name, self.variant = self.task_name or start.task, self.variant or start.variant
+            self.image_size = self.image_size or start.image_size_px
         return ModelMeta(
             self.task_name or DEFAULT_TASK,
             self.variant or DEFAULT_VARIANT,
@@ -169,7 +186,8 @@ class DetectorModule(LightningModule):
             self.optimizer_config,
         )
         schedule = build_schedule(self.schedule_config, self._run_length())
-        return TrainStep(TrainState(network), self._task(options), schedule, config, self._collective())
+        state = TrainState(network, frozen_parameters(network, self.frozen_parts))
+        return TrainStep(state, self._task(options), schedule, config, self._collective())
 
     @override
     def configure_model(self) -> None:
@@ -182,9 +200,53 @@ class DetectorModule(LightningModule):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
             self.network = Network(self.meta.variant, self.task.stems)
+        self._is_random = True
         meta = self.meta
         plain = {"task": meta.task, "variant": meta.variant, "image_size": meta.image_size_px}
         self.save_hyperparameters({**plain, "class_map": meta.class_map.to_dict()})
+
+    def settle_batch_size(self, options: frozenset[str]) -> None:
+        """Find the batch size where it is ``auto``: the saved run's, else the least of what each rank can take.
+
+        Args:
+            options: Names of the options of ``Speed`` that the step uses.
+        """
+        data, world_size = detector_data(self.trainer), self.trainer.world_size
+        if not data.is_batch_size_auto:
+            return
+        if self._restored is not None:
+            data.batch_size = int(self._restored["run"]["global_batch_size"]) // world_size
+        else:
+            records = data.splits["train"].records
+            build = partial(self._build_probe, options)
+            own = auto_batch_size(build, self.device, len(records) // world_size, largest_capacity(records))
+            data.batch_size = min(int(str(number)) for number in gather_objects(own))
+        data.is_batch_size_auto = False
+
+    def _build_probe(self, options: frozenset[str]) -> TrainStep:
+        """Return a training step that shares nothing with the run, not even the exchange with other ranks."""
+        step = self.make_step(copy.deepcopy(self._built()).train(), options)
+        step.collective = None
+        if "capture_step" in options:
+            step.record()
+        return step
+
+    def initialize(self) -> None:
+        """Start a new run from the trained weights, if any; say so where random values are frozen.
+
+        Raises:
+            ValueError: The weights are of another kind of network.
+        """
+        if not self._is_random:
+            return
+        self._is_random, network = False, self._built()
+        fresh = frozenset(name for name, _ in network.named_parameters())
+        if self.weights is not None:
+            transfer = transfer_weights(network, self.meta, read_weights(self.weights), self.weights)
+            fresh = transfer.fresh
+            _log.info(transfer.line)
+        if frozen := frozen_parameters(network, self.frozen_parts) & fresh:
+            _log.warning("freeze: %d of the frozen tensors have random values, such as %s", len(frozen), min(frozen))
 
     @override
     def configure_optimizers(self) -> StepOptimizer:
@@ -204,6 +266,9 @@ class DetectorModule(LightningModule):
         self.speed_options = choice.options
         if choice.line:
             _log.info(choice.line)
+        self.settle_batch_size(self.speed_options)
+        if self._restored is None:
+            self.initialize()
         self.train_step = self.make_step(self._built(), self.speed_options)
         self.state = self.train_step.state
         if self._restored is not None:
@@ -291,6 +356,7 @@ class DetectorModule(LightningModule):
             self._restored = dict(checkpoint[SECTION])
         else:
             self.state = self._detector = None
+            self._is_random = False
             checkpoint.pop("callbacks", None)  # they belong to the fit
             averaged = checkpoint[SECTION]["train_state"]["ema"]
             checkpoint["state_dict"] |= {NETWORK_PREFIX + name: value for name, value in averaged.items()}
@@ -345,12 +411,14 @@ class DetectorModule(LightningModule):
             "accumulate": self.accumulate,
             "seed": self.seed,
             "data_seed": data.seed,
+            "optimizer": asdict(self.optimizer_config),
+            "freeze": self.frozen_parts or 0,
         }
 
     def _resume(self, saved: Mapping[str, Any]) -> None:
         assert self.state is not None
         run = self._run_identity()
-        before = saved["run"]
+        before = {"optimizer": run["optimizer"], "freeze": 0, **saved["run"]}  # the first runs saved neither
         differing = [f"{key}: {before.get(key)} saved, {run[key]} now" for key in run if before.get(key) != run[key]]
         if differing and not self.resume_override:
             raise ValueError(f"resume: the run differs from the saved one; --resume_override allows it: {differing}")

@@ -7,12 +7,11 @@ import logging
 from lightning.pytorch import Callback, LightningModule, Trainer
 from typing_extensions import override
 
+from lucid_yolo.engine.batch_size import largest_capacity
 from lucid_yolo.engine.datamodule import DetectorDataModule, detector_data
 from lucid_yolo.engine.module import detector_module
 from lucid_yolo.runtime.step import TrainStep
 from lucid_yolo.structures import Batch, target_capacity
-
-MAX_SOURCES = 4
 
 _log = logging.getLogger(__name__)
 
@@ -22,8 +21,7 @@ def expected_capacities(data: DetectorDataModule) -> list[int]:
 
     Where even the four fullest images together fit the smallest capacity, nothing needs to be planned.
     """
-    rows = sorted((record.num_label_rows for record in data.splits["train"].records), reverse=True)
-    bound = target_capacity(sum(rows[:MAX_SOURCES]))
+    bound = largest_capacity(data.splits["train"].records)
     if bound == target_capacity(0):
         return [bound]
     planner = data.planner()

@@ -33,6 +33,7 @@ class RunFiles(Callback):
         """Write both."""
         if trainer.is_global_zero:
             self._run_dir.mkdir(parents=True, exist_ok=True)
-            text = yaml.safe_dump(self._config, sort_keys=False, allow_unicode=True)
+            data = {**self._config["data"], "batch_size": detector_data(trainer).batch_size}
+            text = yaml.safe_dump({**self._config, "data": data}, sort_keys=False, allow_unicode=True)
             (self._run_dir / "config.yaml").write_text(text, encoding="utf-8")
             detector_data(trainer).write_accounts(self._run_dir)

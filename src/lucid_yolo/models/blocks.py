@@ -21,6 +21,9 @@ class BatchNorm2d(nn.Module):
     """Batch normalisation whose only state is the running mean and variance.
 
     ``torch.nn.BatchNorm2d`` also counts batches, one integer kernel per layer and step that nothing here reads.
+
+    Attributes:
+        is_frozen: Normalise with running statistics, and keep them, in training too.
     """
 
     running_mean: Tensor
@@ -32,11 +35,13 @@ class BatchNorm2d(nn.Module):
         self.bias = nn.Parameter(torch.zeros(channels))
         self.register_buffer("running_mean", torch.zeros(channels))
         self.register_buffer("running_var", torch.ones(channels))
+        self.is_frozen = False
 
     def forward(self, x: Float[Tensor, "B C H W"]) -> Float[Tensor, "B C H W"]:
         """Normalise with batch statistics in training, with running statistics otherwise."""
+        has_batch_statistics = self.training and not self.is_frozen
         return F.batch_norm(
-            x, self.running_mean, self.running_var, self.weight, self.bias, self.training, BN_MOMENTUM, BN_EPS
+            x, self.running_mean, self.running_var, self.weight, self.bias, has_batch_statistics, BN_MOMENTUM, BN_EPS
         )
 
 

@@ -51,12 +51,19 @@ class MuSGD:
         parameters: The parameters in flat order, matrices first: views into the flat parameter buffer.
         offsets: Position of each parameter in the flat buffer.
         config: Constants.
+        is_frozen: Parameters whose update nobody uses: they are not orthogonalised; None for none of them.
 
     Raises:
         ValueError: The parameters are not ordered by group.
     """
 
-    def __init__(self, parameters: Sequence[Tensor], offsets: Sequence[int], config: MuSGDConfig) -> None:
+    def __init__(
+        self,
+        parameters: Sequence[Tensor],
+        offsets: Sequence[int],
+        config: MuSGDConfig,
+        is_frozen: Sequence[bool] | None = None,
+    ) -> None:
         groups = [parameter_group(p) for p in parameters]
         if groups != sorted(groups, key=("matrix", "decayed", "plain").index):
             raise ValueError(
@@ -65,7 +72,9 @@ class MuSGD:
         self.config = config
         self._num_matrix = _end_of(groups, parameters, offsets, {"matrix"})
         self._num_decayed = _end_of(groups, parameters, offsets, {"matrix", "decayed"})
-        matrices = [(p, o) for p, o, g in zip(parameters, offsets, groups, strict=True) if g == "matrix"]
+        is_idle = is_frozen or [False] * len(parameters)
+        rows = zip(parameters, offsets, groups, is_idle, strict=True)
+        matrices = [(p, o) for p, o, g, idle in rows if g == "matrix" and not idle]
         self._batches, self._return_index = _pad_plan(matrices, self._num_matrix)
 
     def orthogonalize(self, update: Float[Tensor, " n"]) -> Float[Tensor, " n"]:

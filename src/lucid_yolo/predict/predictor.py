@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -109,6 +109,16 @@ class Predictor:
     def names(self) -> dict[int, str]:
         """Class index to name."""
         return dict(self._names)
+
+    def __call__(self, source: Source, channels: Channels = "bgr", **options: Any) -> list[Results]:
+        """Return the results of :meth:`predict` as a list; for a few pictures, for it keeps them all in memory.
+
+        Args:
+            source: As of :meth:`predict`, with an end.
+            channels: As of :meth:`predict`.
+            **options: As of :meth:`predict`.
+        """
+        return list(self.predict(source, channels, **options))
 
     def predict(
         self,

@@ -31,6 +31,11 @@ _log = logging.getLogger(__name__)
 PREFIXES = {"one_to_one": "val", "one_to_many": "val_o2m"}
 
 
+def scalar_names() -> tuple[str, ...]:
+    """Return the names of the numbers that an evaluation of every branch has."""
+    return tuple(f"{prefix}/{name}" for prefix in PREFIXES.values() for name in BoxMetrics.scalar_names())
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """Metrics of every evaluated branch.

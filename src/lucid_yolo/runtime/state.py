@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
+from lucid_yolo.models.freeze import freeze_parameters, kept_statistics
 from lucid_yolo.models.network import Network
 from lucid_yolo.optim.groups import order_by_group
 from lucid_yolo.runtime.flat import FlatLayout
@@ -26,6 +27,7 @@ class TrainState:
 
     Args:
         network: The network to train, float32.
+        frozen: Names of parameters that no update may change; see :meth:`freeze`.
 
     Attributes:
         layout: Order of the parameters: matrices first (see ``order_by_group``).
@@ -42,9 +44,12 @@ class TrainState:
         loss_scale: Factor on the loss before backward; used in fp16 only.
         growth_count: Updates since the loss scale last changed.
         micro_index: Micro-steps since the last update (host).
+        frozen: Names of the frozen parameters.
+        is_trained: True where an element of the flat parameters may change; None if all may.
+        is_tracked: The same of the flat batch-norm statistics.
     """
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, frozen: Collection[str] = ()) -> None:
         named = order_by_group(dict(network.named_parameters()))
         buffers = dict(network.named_buffers())
         for name, tensor in (*named.items(), *buffers.items()):
@@ -71,8 +76,12 @@ class TrainState:
         self.growth_count = torch.zeros_like(self.update_index)
         self.micro_index = 0
         self._averaged_network: Network | None = None
+        self.frozen: frozenset[str] = frozenset()
+        self.is_trained: Bool[Tensor, " n"] | None = None
+        self.is_tracked: Bool[Tensor, " m"] | None = None
         self._bind()
         network.after_apply = self._follow
+        self.freeze(frozen)
 
     @property
     def device(self) -> torch.device:
@@ -105,6 +114,25 @@ class TrainState:
             self._averaged_network.after_apply = self._bind
             self._bind()
         return self._averaged_network
+
+    def freeze(self, names: Collection[str]) -> None:
+        """Freeze these parameters and no others; to be called between updates.
+
+        Parameter, momentum and average of a frozen one keep their bytes, weight decay included. A normalisation with
+        frozen parameters only uses its running statistics, as in evaluation, and they stay as they are.
+
+        Args:
+            names: Parameters of the network.
+
+        Raises:
+            ValueError: An unknown name.
+        """
+        if unknown := sorted(set(names) - self.layout.shapes.keys()):
+            raise ValueError(f"freeze: the network has no parameters {', '.join(unknown[:8])}")
+        freeze_parameters(self.network, names)
+        self.frozen = frozenset(names)
+        self.is_trained = _all_but(self.frozen, self.layout, self.device)
+        self.is_tracked = _all_but(kept_statistics(self.network), self.buffer_layout, self.device)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return every tensor of the state by name; views, for comparing and for restoring byte for byte."""
@@ -162,7 +190,22 @@ class TrainState:
             raise ValueError(f"network: expected float32 while it is in training, found {parameter.dtype}")
         for name, tensor in self.tensors().items():
             setattr(self, name, tensor.to(parameter.device))
+        if self.is_trained is not None:
+            self.is_trained = self.is_trained.to(parameter.device)
+        if self.is_tracked is not None:
+            self.is_tracked = self.is_tracked.to(parameter.device)
         self._bind()
+
+
+def _all_but(names: Collection[str], layout: FlatLayout, device: torch.device) -> Bool[Tensor, " n"] | None:
+    """Return False at the elements of the named tensors, True elsewhere; None without a name."""
+    if not names:
+        return None
+    marks = torch.ones(layout.length, dtype=torch.bool)
+    for name in names:
+        start = layout.offsets[name]
+        marks[start : start + layout.shapes[name].numel()] = False
+    return marks.to(device)
 
 
 def _point(network: Network, params: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -87,15 +88,44 @@ class TrainStep:
         self.points = make_anchor_points(config.image_size_px, STRIDES, device)
         self._parameters = dict(state.network.named_parameters())
         self._gains = torch.tensor(list(task.gains().values()), device=device)
-        views = state.layout.views(state.params)
-        self._optimizer = MuSGD(list(views.values()), list(state.layout.offsets.values()), config.optimizer)
         self._micro_grads = torch.zeros_like(state.grads) if config.accumulate > 1 else state.grads
-        self._grad_views = list(state.layout.views(self._micro_grads).values())
+        self._plan_update()
         terms = [f"{_SHORT[branch]}/{term}" for branch in BRANCHES for term in task.gains()]
         self.metric_names = ("loss", *terms, "grad_norm", "is_finite")
         self._spans: tuple[Span, ...] = ("step",) if config.accumulate == 1 else ("micro_step", "update")
         self._runners: dict[str, Runner] = {}
         self.release()
+
+    def freeze(self, names: Collection[str]) -> None:
+        """Freeze these parameters of the state and no others; to be called between updates.
+
+        Args:
+            names: Parameters of the network.
+
+        Raises:
+            ValueError: An unknown name, or an update is half done.
+        """
+        if self.state.micro_index:
+            raise ValueError("freeze: expected the end of an update, found micro-steps that wait for theirs")
+        self.state.freeze(names)
+        self._plan_update()
+
+    def _plan_update(self) -> None:
+        """Settle which parameters have gradients and which matrices are orthogonalised."""
+        state = self.state
+        trained = [name for name in state.layout.shapes if name not in state.frozen]
+        self._trained = [self._parameters[name] for name in trained]
+        grads = state.layout.views(self._micro_grads)
+        self._grad_views = [grads[name] for name in trained]
+        if self.config.accumulate > 1:
+            self._micro_grads.zero_()
+        params = list(state.layout.views(state.params).items())
+        self._optimizer = MuSGD(
+            [view for _, view in params],
+            list(state.layout.offsets.values()),
+            self.config.optimizer,
+            is_frozen=[name in state.frozen for name, _ in params],
+        )
 
     def run(self, batch: Batch) -> Float[Tensor, " metrics"]:
         """Run one micro-step and, when it is the last of an update, the update.
@@ -113,13 +143,13 @@ class TrainStep:
         if self.state.micro_index < self.config.accumulate:
             return torch.cat((losses, losses.new_zeros(1), (self.state.flag == 0).float()))
         self.state.micro_index = 0
-        return torch.cat((losses, *self._runners["update"](None, self.state.update_index)))
+        return torch.cat((losses, *self._runners["update"](self.state.frozen, self.state.update_index)))
 
     def prepare(self, batch: Batch) -> None:
         """Make the runners ready for batches of this shape and capacity; no state changes."""
         for name, runner in self._runners.items():
             if name == "update":
-                runner.prepare(None, self.state.update_index)
+                runner.prepare(self.state.frozen, self.state.update_index)
             else:
                 runner.prepare(self.key(batch), batch.images, batch.packed)
 
@@ -142,7 +172,8 @@ class TrainStep:
         """Return a way to run one span of the step, independent of how :meth:`run` runs it.
 
         Args:
-            span: ``update`` takes (None, update index), the others (:meth:`key`, images, packed targets) of a batch.
+            span: ``update`` takes (names of frozen parameters, update index), the others (:meth:`key`, images,
+                packed targets) of a batch.
             is_recorded: Record and replay.
 
         Raises:
@@ -169,7 +200,7 @@ class TrainStep:
 
     def key(self, batch: Batch) -> tuple[object, ...]:
         """Return what a recording depends on beside its inputs' shapes."""
-        return batch.capacity, batch.target_fields, self.state.network.training
+        return batch.capacity, batch.target_fields, self.state.network.training, self.state.frozen
 
     def _step(self, key: tuple[Any, ...], images: Tensor, packed: Tensor) -> tuple[Tensor]:
         losses = self.micro_step(Batch(images, packed, key[0], key[1]))
@@ -251,22 +282,21 @@ class TrainStep:
 
     @torch.no_grad()
     def _gather_gradients(self) -> None:
-        grads = [parameter.grad for parameter in self._ordered_parameters()]
+        grads = [parameter.grad for parameter in self._trained]
         torch._foreach_copy_(self._grad_views, grads)  # type: ignore[arg-type]  # a missing gradient raises here
         if self.config.accumulate > 1:
             self.state.grads.add_(self._micro_grads, alpha=1 / self.config.accumulate)
-
-    def _ordered_parameters(self) -> list[Tensor]:
-        return [self._parameters[name] for name in self.state.layout.shapes]
 
     @torch.no_grad()
     def _commit(self, is_finite: Tensor, params: Tensor, momentum: Tensor, ema: Tensor) -> None:
         """Write every change of state under one device flag."""
         state = self.state
-        torch.where(is_finite, params, state.params, out=state.params)
-        torch.where(is_finite, momentum, state.momentum, out=state.momentum)
-        torch.where(is_finite, ema, state.ema, out=state.ema)
-        torch.where(is_finite, state.buffers, state.committed_buffers, out=state.committed_buffers)
+        is_moved = is_finite if state.is_trained is None else is_finite & state.is_trained
+        is_tracked = is_finite if state.is_tracked is None else is_finite & state.is_tracked
+        torch.where(is_moved, params, state.params, out=state.params)
+        torch.where(is_moved, momentum, state.momentum, out=state.momentum)
+        torch.where(is_moved, ema, state.ema, out=state.ema)
+        torch.where(is_tracked, state.buffers, state.committed_buffers, out=state.committed_buffers)
         state.buffers.copy_(state.committed_buffers)
 
         is_bad = ~is_finite
