@@ -189,12 +189,75 @@ BOX_FIELDS = (
 )
 
 
+class PackedTargets:
+    """What every kind of batch has: ``sample_index`` and the targets of its images in one byte buffer."""
+
+    packed: Tensor
+    capacity: int
+    target_fields: tuple[TargetField, ...]
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def sample_index(self) -> Int[Tensor, " B"]:
+        """Position of each image in its split; -1 for a blank that fills a batch. A view."""
+        return self.packed[: 8 * len(self)].view(torch.int64)
+
+    def field(self, name: str) -> Tensor:
+        """Return one target array as a view into ``packed``.
+
+        Raises:
+            KeyError: The batch holds no such field.
+        """
+        for field, view in self._views():
+            if field.name == name:
+                return view
+        raise KeyError(f"batch has no target field {name!r}; it has {[f.name for f in self.target_fields]}")
+
+    @property
+    def targets(self) -> Targets:
+        """The targets, every tensor a view into ``packed``: no copy, no synchronisation."""
+        names = {f.name for f in fields(Targets)}
+        return Targets(**{field.name: view for field, view in self._views() if field.name in names})
+
+    def _views(self) -> Iterator[tuple[TargetField, Tensor]]:
+        start = 8 * len(self)
+        for field in self.target_fields:
+            stop = start + field.num_bytes(len(self), self.capacity)
+            yield field, self.packed[start:stop].view(field.dtype).view(len(self), self.capacity, *field.shape)
+            start = stop
+
+
+def allocate_targets(batch_size: int, capacity: int, target_fields: tuple[TargetField, ...]) -> UInt8[Tensor, " bytes"]:
+    """Return the packed targets of blanks: ``sample_index`` -1, every target padded.
+
+    Args:
+        batch_size: Number of images ``B``.
+        capacity: Padded target count ``G``, a multiple of 64.
+        target_fields: Arrays to hold.
+    """
+    if capacity % 64:
+        raise ValueError(f"capacity: expected a multiple of 64, found {capacity}")
+    packed = torch.zeros(
+        8 * batch_size + sum(f.num_bytes(batch_size, capacity) for f in target_fields), dtype=torch.uint8
+    )
+    packed[: 8 * batch_size].view(torch.int64).fill_(-1)
+    start = 8 * batch_size
+    for field in target_fields:
+        stop = start + field.num_bytes(batch_size, capacity)
+        if field.name == "is_padded":
+            packed[start:stop].view(field.dtype).fill_(True)
+        start = stop
+    return packed
+
+
 @dataclass(frozen=True)
-class Batch:
+class Batch(PackedTargets):
     """Images and packed targets; two tensors, so that it is cheap to send between processes and devices.
 
     Attributes:
-        images: RGB, ``uint8``, channels-last memory.
+        images: RGB, channels-last memory; ``uint8``, or ``float32`` in [0, 1] where the device has drawn them.
         packed: ``sample_index`` (int64 per image, -1 for a blank) followed by every target field, raw bytes.
         capacity: Padded target count ``G``.
         target_fields: Which arrays ``packed`` holds, in order.
@@ -221,56 +284,37 @@ class Batch:
             capacity: Padded target count ``G``, a multiple of 64.
             target_fields: Arrays to hold.
         """
-        if capacity % 64:
-            raise ValueError(f"capacity: expected a multiple of 64, found {capacity}")
         height, width = image_size_px
+        packed = allocate_targets(batch_size, capacity, target_fields)
         images = torch.full((batch_size, height, width, 3), 114, dtype=torch.uint8).permute(0, 3, 1, 2)
-        size = 8 * batch_size + sum(f.num_bytes(batch_size, capacity) for f in target_fields)
-        batch = cls(images, torch.zeros(size, dtype=torch.uint8), capacity, target_fields)
-        batch.sample_index.fill_(-1)
-        batch.field("is_padded").fill_(True)
-        return batch
+        return cls(images, packed, capacity, target_fields)
 
     def __len__(self) -> int:
         return self.images.shape[0]
 
     @property
-    def sample_index(self) -> Int[Tensor, " B"]:
-        """Position of each image in its split; -1 for a blank that fills a batch. A view."""
-        return self.packed[: 8 * len(self)].view(torch.int64)
-
-    def field(self, name: str) -> Tensor:
-        """Return one target array as a view into ``packed``.
-
-        Raises:
-            KeyError: The batch holds no such field.
-        """
-        for field, view in self._views():
-            if field.name == name:
-                return view
-        raise KeyError(f"batch has no target field {name!r}; it has {[f.name for f in self.target_fields]}")
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All tensors; with :attr:`constants` they are the whole batch."""
+        return self.images, self.packed
 
     @property
-    def targets(self) -> Targets:
-        """The targets, every tensor a view into ``packed``: no copy, no synchronisation."""
-        names = {f.name for f in fields(Targets)}
-        return Targets(**{field.name: view for field, view in self._views() if field.name in names})
+    def constants(self) -> tuple[Any, ...]:
+        """What the tensors do not show, hashable."""
+        return self.capacity, self.target_fields
+
+    @classmethod
+    def restore(cls, constants: tuple[Any, ...], tensors: Sequence[Tensor]) -> Batch:
+        """Invert :attr:`tensors` and :attr:`constants`; nothing is copied."""
+        images, packed = tensors
+        return cls(images, packed, *constants)
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Batch:
         """Return the batch on ``device``; itself when it is there already."""
-        images = self.images.to(device, non_blocking=non_blocking)
-        return Batch(images, self.packed.to(device, non_blocking=non_blocking), self.capacity, self.target_fields)
+        return Batch.restore(self.constants, [x.to(device, non_blocking=non_blocking) for x in self.tensors])
 
     def pin_memory(self) -> Batch:
         """Return the batch in page-locked host memory."""
-        return Batch(self.images.pin_memory(), self.packed.pin_memory(), self.capacity, self.target_fields)
-
-    def _views(self) -> Iterator[tuple[TargetField, Tensor]]:
-        start = 8 * len(self)
-        for field in self.target_fields:
-            stop = start + field.num_bytes(len(self), self.capacity)
-            yield field, self.packed[start:stop].view(field.dtype).view(len(self), self.capacity, *field.shape)
-            start = stop
+        return Batch.restore(self.constants, [x.pin_memory() for x in self.tensors])
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from PIL import Image, ImageDraw
 from lucid_yolo.data.augment.apply import AugmentedSample, apply_plan
 from lucid_yolo.data.augment.paste import covers_little, uncovered_boxes
 from lucid_yolo.data.loader import TrainLoader
+from lucid_yolo.data.makers import PixelMaker
 from lucid_yolo.data.plan import AugmentPolicy, BatchPlan, CopyPaste, SamplePlan, TrainPlanner, letterbox_plan
 from lucid_yolo.data.sources import PreparedSource
 from lucid_yolo.structures import ImageRecord, Polygons
@@ -281,7 +282,7 @@ def test_worker_count_changes_no_byte_and_sources_stay(mode: Any, tmp_path: Path
 
     def digests(num_workers: int, policy: AugmentPolicy = policy) -> list[str]:
         made, prepared = planner(records, policy), PreparedSource(records, SIZE, is_cache_prepared=True)
-        batches = list(TrainLoader(made, records, prepared, num_workers=num_workers))
+        batches = list(TrainLoader(made, PixelMaker(records, prepared), num_workers=num_workers))
         return [hashlib.sha256(b.images.numpy().tobytes() + b.packed.numpy().tobytes()).hexdigest() for b in batches]
 
     assert digests(2) == digests(0)

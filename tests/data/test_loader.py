@@ -16,6 +16,7 @@ from lucid_yolo.data.augment.apply import apply_plan
 from lucid_yolo.data.cache import CacheKind
 from lucid_yolo.data.host import usable_cores
 from lucid_yolo.data.loader import EvalLoader, TrainLoader, default_num_workers
+from lucid_yolo.data.makers import PixelMaker
 from lucid_yolo.data.plan import AugmentPolicy, TrainPlanner, letterbox_plan
 from lucid_yolo.data.sources import PreparedSource
 from lucid_yolo.structures import Batch, ImageRecord
@@ -52,7 +53,7 @@ def train_loader(
     batch_size = BATCH // ranks.get("world_size", 1)
     planner = TrainPlanner(records, SIZE, policy, batch_size, seed, NUM_EPOCHS, **ranks)
     prepared = PreparedSource(records, SIZE)
-    return TrainLoader(planner, records, prepared, num_workers=num_workers, position=position)
+    return TrainLoader(planner, PixelMaker(records, prepared), num_workers=num_workers, position=position)
 
 
 def digest(batch: Batch) -> str:
@@ -155,7 +156,7 @@ def test_undecodable_images_met_by_workers_are_listed_here(records: list[ImageRe
     for num_workers in (0, 2):
         prepared = PreparedSource(images, SIZE)
         planner = TrainPlanner(images, SIZE, AugmentPolicy(), BATCH, 0, NUM_EPOCHS)
-        digests.append(run(TrainLoader(planner, images, prepared, num_workers=num_workers), 3))
+        digests.append(run(TrainLoader(planner, PixelMaker(images, prepared), num_workers=num_workers), 3))
         assert prepared.undecodable_indices == [3]
     assert digests[0] == digests[1]
 
@@ -226,6 +227,7 @@ def stream(
     is_cache_prepared: bool = False,
     num_workers: int = 0,
     prefetch_batches: int = 2,
+    epoch_prefetch: bool = False,
     world_size: int = 1,
     position: int = 0,
     cache_dir: Path | None = None,
@@ -245,11 +247,11 @@ def stream(
                 rank=rank,
                 sampling="balanced",
             ),
-            records,
-            source,
+            PixelMaker(records, source),
             num_workers=num_workers,
             position=position,
             prefetch_batches=prefetch_batches,
+            epoch_prefetch=epoch_prefetch,
         )
         for rank in range(world_size)
     ]
@@ -274,6 +276,8 @@ def plain_stream(records: list[ImageRecord]) -> list[str]:
     [
         {"num_workers": 3},
         {"num_workers": 2, "prefetch_batches": 5},
+        {"num_workers": 2, "epoch_prefetch": True},
+        {"num_workers": 0, "epoch_prefetch": True, "position": 3},
         {"world_size": 2},
         {"world_size": 4, "position": 31},
         {"position": 7},

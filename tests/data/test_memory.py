@@ -19,6 +19,7 @@ RANK = """
 import sys
 import numpy as np
 from lucid_yolo.data.loader import TrainLoader
+from lucid_yolo.data.makers import PixelMaker
 from lucid_yolo.data.plan import AugmentPolicy, TrainPlanner
 from lucid_yolo.data.sources import PreparedSource
 from lucid_yolo.structures import ImageRecord
@@ -28,7 +29,9 @@ def main():
     boxes, labels, flags, areas = np.empty((0, 4)), np.empty(0, np.int64), np.empty(0, bool), np.empty(0)
     records = [ImageRecord(f"{folder}/{i}.jpg", i, 640, 640, boxes, labels, flags, areas, 0) for i in range(300)]
     planner = TrainPlanner(records, 320, AugmentPolicy(), 5, 0, 1000, world_size=world_size, rank=rank)
-    loader = TrainLoader(planner, records, PreparedSource(records, 320, cache=cache), num_workers=num_workers)
+    loader = TrainLoader(
+        planner, PixelMaker(records, PreparedSource(records, 320, cache=cache)), num_workers=num_workers
+    )
     for epoch in range(num_epochs):
         for batch in loader:
             pass

@@ -10,6 +10,7 @@ from PIL import Image
 
 from lucid_yolo.data.dataset import DataSplit, open_split
 from lucid_yolo.data.loader import EvalLoader, TrainLoader
+from lucid_yolo.data.makers import PixelMaker
 from lucid_yolo.data.plan import TrainPlanner
 from lucid_yolo.data.policy import AugmentPolicy
 from lucid_yolo.data.sources import PreparedSource
@@ -129,7 +130,7 @@ def load(split: DataSplit, name: str) -> tuple[dict[str, np.ndarray], dict[str, 
     loader: TrainLoader | EvalLoader
     if name == "train":
         planner = TrainPlanner(records, SIZE_PX, AugmentPolicy.none(), 4, 0, 1)
-        loader = TrainLoader(planner, records, prepared, num_workers=0)
+        loader = TrainLoader(planner, PixelMaker(records, prepared), num_workers=0)
     else:
         loader = EvalLoader(records, prepared, 4, num_workers=0)
     pixels, num_targets = {}, {}
@@ -169,7 +170,7 @@ def test_both_loaders_see_the_same_pixels(root: Path) -> None:
 def test_odd_files_survive_mosaics(root: Path) -> None:
     split = open_split(root, "train")
     planner = TrainPlanner(split.records, SIZE_PX, AugmentPolicy(close_mosaic=0), 8, 0, 2)
-    loader = TrainLoader(planner, split.records, PreparedSource(split.records, SIZE_PX), num_workers=0)
+    loader = TrainLoader(planner, PixelMaker(split.records, PreparedSource(split.records, SIZE_PX)), num_workers=0)
     for batch in loader:
         boxes = batch.targets.boxes_xyxy_px[batch.targets.is_object]
         assert (boxes[:, 2:] > boxes[:, :2]).all()

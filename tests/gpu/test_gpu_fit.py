@@ -45,7 +45,13 @@ def data_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run_fit(
-    data_root: Path, run_dir: Path, accelerate: str, precision: str, ckpt_path: Path | None = None, kill_at: int = 0
+    data_root: Path,
+    run_dir: Path,
+    accelerate: str,
+    precision: str,
+    ckpt_path: Path | None = None,
+    kill_at: int = 0,
+    **data_options: Any,
 ) -> DetectorModule:
     callbacks = [RecordingOwner(), MetricsWriter(run_dir), RunCheckpoint(run_dir)]
     trainer = Trainer(
@@ -64,7 +70,7 @@ def run_fit(
     seed_everything(0, verbose=False)
     module = DetectorModule(image_size=64, precision=precision, speed=Speed(accelerate=accelerate))
     policy = AugmentPolicy(close_mosaic=5)
-    data = DetectorDataModule(str(data_root), batch_size=4, num_workers=2, augment=policy)
+    data = DetectorDataModule(str(data_root), batch_size=4, num_workers=2, augment=policy, **data_options)
     trainer.fit(module, datamodule=data, ckpt_path=ckpt_path)
     return module
 
@@ -103,3 +109,14 @@ def test_recorded_killed_and_resumed_equals_plain(data_root: Path, tmp_path: Pat
     assert len(plain["metrics"]) == EPOCHS * (STEPS_PER_EPOCH + 1)
     assert [key for key in plain if plain[key] != recorded[key]] == []
     assert [key for key in plain if plain[key] != parts[key]] == []
+
+
+@pytest.mark.parametrize("options", [{"augment_device": "gpu"}, {"device_hsv": True}], ids=str)
+def test_fits_with_images_from_the_device_are_equal(data_root: Path, tmp_path: Path, options: dict[str, Any]) -> None:
+    for accelerate in ("none", "auto"):
+        run_fit(data_root, tmp_path / accelerate, accelerate, "bf16", **options)
+    plain, accelerated = result_of(tmp_path / "none"), result_of(tmp_path / "auto")
+    assert plain.keys() == accelerated.keys()
+    for name, value in plain.items():
+        equal = torch.equal(value, accelerated[name]) if isinstance(value, torch.Tensor) else value == accelerated[name]
+        assert equal, name

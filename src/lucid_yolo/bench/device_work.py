@@ -35,7 +35,7 @@ def device_work(run: Callable[[], object], device: torch.device, num_runs: int =
         return None
     run()
     torch.cuda.synchronize(device)
-    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+    with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as profiler:
         for _ in range(num_runs):
             run()
         torch.cuda.synchronize(device)

@@ -25,6 +25,7 @@ from lucid_yolo.data.dataset import open_split
 from lucid_yolo.data.host import usable_cores
 from lucid_yolo.data.image import read_image
 from lucid_yolo.data.loader import TrainLoader, default_num_workers, use_one_core
+from lucid_yolo.data.makers import PixelMaker, TrainBatch
 from lucid_yolo.data.plan import AugmentPolicy, BatchPlan, TrainPlanner
 from lucid_yolo.data.records import SharedRecords
 from lucid_yolo.data.sources import PreparedSource, resize_image
@@ -141,7 +142,7 @@ def measure_loader(
     plans = [planner.plan(index) for index in range(max(1, 64 // batch_size))]
     try:
         stages = tuple(_stages(records, planner, plans, source, repeats))
-        loader = TrainLoader(planner, records, source, num_workers=workers)
+        loader = TrainLoader(planner, PixelMaker(records, source), num_workers=workers)
         rates = _loader_rates(loader, 1 + 3 * workers, repeats, batches_per_window)
     finally:
         source.close()
@@ -219,7 +220,7 @@ def _timed(
 
 def _loader_rates(loader: TrainLoader, num_skipped: int, num_windows: int, batches_per_window: int) -> list[float]:
     """Return images/s of consecutive windows after some batches that are not counted: the start of the workers."""
-    epochs: Iterable[Batch] = itertools.chain.from_iterable(iter(loader) for _ in itertools.count())
+    epochs: Iterable[TrainBatch] = itertools.chain.from_iterable(iter(loader) for _ in itertools.count())
     batches, rates = iter(epochs), []
     for _ in range(num_skipped):
         next(batches)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from lucid_yolo.bench.compare import Difference, describe_difference, state_difference
 from lucid_yolo.engine.arms import Arm
 from lucid_yolo.runtime.state import TrainState
-from lucid_yolo.structures import Batch
+from lucid_yolo.runtime.step import TrainBatch
 
 Kept = Literal["outputs", "gradients"]
 Stage = Literal["forward", "statistics", "loss", "backward", "update", "nowhere"]
@@ -152,7 +152,7 @@ class _Seen:
     norm: Tensor
 
 
-def locate(plain: Arm, accelerated: Arm, start: Snapshot, batch: Batch, after: Mapping[str, Tensor]) -> Location:
+def locate(plain: Arm, accelerated: Arm, start: Snapshot, batch: TrainBatch, after: Mapping[str, Tensor]) -> Location:
     """Run a step again from where it began and say where the arms part.
 
     Both arms are left in an unspecified state.
@@ -183,7 +183,7 @@ def locate(plain: Arm, accelerated: Arm, start: Snapshot, batch: Batch, after: M
     return Location("nowhere", "-", detail)
 
 
-def _differs_again(plain: Arm, accelerated: Arm, start: Snapshot, batch: Batch) -> bool:
+def _differs_again(plain: Arm, accelerated: Arm, start: Snapshot, batch: TrainBatch) -> bool:
     """Run the accelerated step as it stands once more; the plain arm has just done so."""
     start.restore(accelerated.step.state)
     accelerated.step.run(batch)
@@ -191,14 +191,14 @@ def _differs_again(plain: Arm, accelerated: Arm, start: Snapshot, batch: Batch) 
     return state_difference(plain.step.state, plain.step.state.tensors(), tensors) is not None
 
 
-def _run(arm: Arm, start: Snapshot, batch: Batch, kept: Kept) -> _Seen:
+def _run(arm: Arm, start: Snapshot, batch: TrainBatch, kept: Kept) -> _Seen:
     """Run one step from ``start`` in two spans, with hooks."""
     step, state = arm.step, arm.step.state
     start.restore(state)
     runners = [step.make_runner(span, arm.is_recorded) for span in ("micro_step", "update")]
     move = (lambda x: x) if arm.is_recorded else Tensor.cpu
     with Trace(state.network, kept, move) as trace:
-        losses = runners[0](step.key(batch), batch.images, batch.packed)[0]
+        losses = runners[0](step.key(batch), *batch.tensors)[0]
     after_backward = {name: tensor.clone() for name, tensor in state.tensors().items()}
     norm = losses.new_zeros(1)
     if start.micro_index + 1 == step.config.accumulate:

@@ -16,7 +16,7 @@ from lucid_yolo.bench.reports import to_lines
 from lucid_yolo.data.loader import TrainLoader
 from lucid_yolo.engine.arms import Arm, Arms
 from lucid_yolo.graphs import RunCounts
-from lucid_yolo.structures import Batch
+from lucid_yolo.runtime.step import TrainBatch
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def prove(arms: Arms, num_steps: int) -> Proof:
     return replace(proof, failure=failure)
 
 
-def endless_batches(loader: TrainLoader) -> Generator[Batch, None, None]:
+def endless_batches(loader: TrainLoader) -> Generator[TrainBatch, None, None]:
     """Yield the batches of one epoch after the other."""
     while True:
         yield from loader
@@ -159,7 +159,7 @@ class _Mismatch:
 
     difference: Difference
     start: Snapshot
-    batch: Batch | None = None
+    batch: TrainBatch | None = None
     after: Mapping[str, Tensor] = field(default_factory=dict)
 
     def locate(self, plain: Arm, accelerated: Arm) -> Location | None:
@@ -172,7 +172,7 @@ def _initial_mismatch(plain: Arm, accelerated: Arm) -> _Mismatch | None:
     return _Mismatch(found, Snapshot.of(state)) if found else None
 
 
-def _compare_step(plain: Arm, accelerated: Arm, batch: Batch) -> _Mismatch | None:
+def _compare_step(plain: Arm, accelerated: Arm, batch: TrainBatch) -> _Mismatch | None:
     """Run one batch through both arms from equal states and equal random generators."""
     start = Snapshot.of(plain.step.state)
     expected = plain.step.run(batch)

@@ -19,16 +19,18 @@ from lucid_yolo.bench.compare import sha256_of
 from lucid_yolo.bench.device_work import DeviceWork, device_work
 from lucid_yolo.data.dataset import open_split
 from lucid_yolo.data.loader import TrainLoader
+from lucid_yolo.data.makers import AugmentDevice
 from lucid_yolo.data.plan import AugmentPolicy, TrainPlanner
 from lucid_yolo.data.sources import PreparedSource
-from lucid_yolo.models.network import Network
+from lucid_yolo.data.train_source import TrainSource, open_train_source
+from lucid_yolo.models.network import Network, use_norm_kernel
 from lucid_yolo.models.scales import Variant
 from lucid_yolo.optim.schedule import RunLength, ScheduleConfig, build_schedule
 from lucid_yolo.runtime.detector import choose_device
 from lucid_yolo.runtime.determinism import make_deterministic
 from lucid_yolo.runtime.precision import PrecisionName, ResolvedPrecision, forward_context, resolve_precision
 from lucid_yolo.runtime.state import TrainState
-from lucid_yolo.runtime.step import StepConfig, TrainStep
+from lucid_yolo.runtime.step import StepConfig, TrainBatch, TrainStep
 from lucid_yolo.structures import Batch
 from lucid_yolo.tasks import DetectTask
 
@@ -51,6 +53,8 @@ class StepBench:
         num_steps: Timed steps; the median counts.
         data_root: Data set for the loader and end-to-end rates; None leaves them out.
         num_workers: Loader processes; None for one per core.
+        augment_device: Where the loader's images are varied.
+        fused_norm: Normalise and activate in kernels of their own, eager and recorded; the floor stays plain.
     """
 
     variant: Variant = "n"
@@ -62,6 +66,8 @@ class StepBench:
     num_steps: int = 30
     data_root: str | None = None
     num_workers: int | None = None
+    augment_device: AugmentDevice = "cpu"
+    fused_norm: bool = False
 
 
 @dataclass(frozen=True)
@@ -150,22 +156,23 @@ def measure_step(bench: StepBench, batch_size: int, has_floor: bool = False) -> 
     make_deterministic()
     device = choose_device(bench.device)
     precision = resolve_precision(bench.precision, device)
-    loader, num_classes = _train_loader(bench, batch_size)
+    loader, source, num_classes = _train_loader(bench, batch_size, device)
+    pixels = source.resident if source is not None else None
     task = DetectTask(num_classes)
     batch = synthetic_batch(batch_size, bench.image_size_px, bench.capacity, num_classes).to(device)
 
     floor_ms = _floor_ms(_network(bench, task, device), batch.images, precision, bench.num_steps) if has_floor else None
-    eager = _measure_resident(_step(bench, task, device), batch, bench.num_steps)
+    eager = _measure_resident(_step(bench, task, device, pixels), batch, bench.num_steps)
     recorded = None
     if device.type == "cuda":
         kernel_task = DetectTask(num_classes, assignment="auto")
-        recorded_step = _step(bench, kernel_task, device)
+        recorded_step = _step(bench, kernel_task, device, pixels)
         recorded_step.record()
         recorded = _measure_resident(recorded_step, batch, bench.num_steps)
     fastest = recorded or eager
     loader_ms = end_to_end_ms = None
-    if loader is not None:
-        loader_ms, end_to_end_ms = _loader_rates(loader, fastest.step, bench)
+    if loader is not None and source is not None:
+        loader_ms, end_to_end_ms = _loader_rates(loader, source, fastest.step, bench)
     timing = StepTiming(
         batch_size,
         bench.capacity,
@@ -186,12 +193,16 @@ def measure_step(bench: StepBench, batch_size: int, has_floor: bool = False) -> 
     return timing
 
 
-def _step(bench: StepBench, task: DetectTask, device: torch.device) -> TrainStep:
+def _step(bench: StepBench, task: DetectTask, device: torch.device, pixels: Tensor | None) -> TrainStep:
+    network = _network(bench, task, device)
+    if bench.fused_norm:
+        use_norm_kernel(network)
     return TrainStep(
-        TrainState(_network(bench, task, device)),
+        TrainState(network),
         task,
         build_schedule(ScheduleConfig(), RunLength(1000, 10)),
         StepConfig((bench.image_size_px, bench.image_size_px), resolve_precision(bench.precision, device)),
+        source_pixels=pixels,
     )
 
 
@@ -207,15 +218,15 @@ def _measure_resident(step: TrainStep, batch: Batch, num_steps: int) -> _Residen
     return _Resident(step, ms, digest, device_work(lambda: step.run(batch), device), peak_mib)
 
 
-def _loader_rates(loader: TrainLoader, step: TrainStep, bench: StepBench) -> tuple[float, float]:
+def _loader_rates(loader: TrainLoader, source: TrainSource, step: TrainStep, bench: StepBench) -> tuple[float, float]:
     """Return milliseconds per batch of the loader alone and of the step that it feeds."""
     device, planner = step.state.device, loader.planner
     for capacity in sorted({planner.plan(index).capacity for index in range(3 * (bench.num_steps + 10))}):
-        blank = Batch.allocate(planner.batch_size, step.config.image_size_px, capacity)
-        step.prepare(blank.to(device))
-    loader_ms = _consume_ms(loader, bench.num_steps, lambda _: None)
-    end_to_end_ms = _consume_ms(loader, bench.num_steps, lambda b: _run_and_wait(step, b.to(device, True), device))
+        step.prepare(source.blank(planner.batch_size, bench.image_size_px, capacity).to(device))
+    loader_ms = _consume_ms(loader, bench.num_steps, lambda _: None, device)
+    end_to_end_ms = _consume_ms(loader, bench.num_steps, lambda batch: step.run(batch.to(device, True)), device)
     loader.close()
+    source.close()
     return loader_ms, end_to_end_ms
 
 
@@ -251,15 +262,24 @@ def _network(bench: StepBench, task: DetectTask, device: torch.device) -> Networ
     return Network(bench.variant, task.stems).train().to(device).to(memory_format=torch.channels_last)
 
 
-def _train_loader(bench: StepBench, batch_size: int) -> tuple[TrainLoader | None, int]:
+def _train_loader(
+    bench: StepBench, batch_size: int, device: torch.device
+) -> tuple[TrainLoader | None, TrainSource | None, int]:
     if bench.data_root is None:
-        return None, bench.num_classes
+        return None, None, bench.num_classes
     split = open_split(Path(bench.data_root), "train")
     planner = TrainPlanner(split.records, bench.image_size_px, AugmentPolicy(), batch_size, 0, 1000)
     prepared = PreparedSource(split.records, bench.image_size_px)
-    is_on_gpu = choose_device(bench.device).type == "cuda"
-    loader = TrainLoader(planner, split.records, prepared, num_workers=bench.num_workers, pin_memory=is_on_gpu)
-    return loader, len(split.class_map)
+    source = open_train_source(split.records, prepared, planner.policy, device, augment_device=bench.augment_device)
+    loader = TrainLoader(
+        planner,
+        source.make,
+        num_workers=bench.num_workers,
+        pin_memory=device.type == "cuda",
+        epoch_prefetch=True,
+        attach=source.attach,
+    )
+    return loader, source, len(split.class_map)
 
 
 def _floor_ms(network: Network, images: Tensor, precision: ResolvedPrecision, num_steps: int) -> float:
@@ -289,20 +309,21 @@ def _floor_ms(network: Network, images: Tensor, precision: ResolvedPrecision, nu
     return median_ms(graph.replay, device, num_steps)
 
 
-def _run_and_wait(step: TrainStep, batch: Batch, device: torch.device) -> None:
-    step.run(batch)
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+def _consume_ms(
+    loader: TrainLoader, num_steps: int, use: Callable[[TrainBatch], object], device: torch.device
+) -> float:
+    """Return the mean time per batch over ``num_steps`` batches, after as many again of warm-up at most ten.
 
-
-def _consume_ms(loader: TrainLoader, num_steps: int, use: Callable[[Batch], object]) -> float:
-    """Return the mean time per batch over ``num_steps`` batches, after as many again of warm-up at most ten."""
+    The host runs ahead of the device, as in training; both ends wait for it.
+    """
     count, start = 0, 0.0
     warmup = min(num_steps, 10)
     while count < warmup + num_steps:
         for batch in loader:
             use(batch)
             count += 1
+            if count in (warmup, warmup + num_steps) and device.type == "cuda":
+                torch.cuda.synchronize(device)
             if count == warmup:
                 start = time.perf_counter()
             if count == warmup + num_steps:

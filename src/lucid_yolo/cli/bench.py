@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 from jsonargparse import ArgumentParser, Namespace
 
@@ -179,7 +180,8 @@ def _step(arguments: list[str]) -> int:
     from lucid_yolo.bench.step import StepBench, measure_step
     from lucid_yolo.runtime.environment import environment
 
-    names = ("variant", "num_classes", "image_size", "precision", "device", "num_steps", "data_root", "num_workers")
+    names = ["variant", "num_classes", "image_size", "precision", "device", "num_steps"]
+    names += ["data_root", "num_workers", "augment_device", "fused_norm"]
     bench = StepBench(**{{"image_size": "image_size_px"}.get(name, name): args[name] for name in names})
     sizes = [
         (batch_size, capacity) for batch_size in _as_list(args.batch_sizes) for capacity in _as_list(args.capacity)
@@ -218,6 +220,12 @@ def _step_parser() -> ArgumentParser:
     parser.add_argument("--num_steps", type=int, default=30, help="Timed steps.")
     parser.add_argument("--data_root", type=str | None, default=None, help="Data set for the loader rates.")
     parser.add_argument("--num_workers", type=int | None, default=None, help="Loader processes; default one per core.")
+    parser.add_argument(
+        "--augment_device", type=Literal["cpu", "gpu"], default="cpu", help="Where the loader's images are varied."
+    )
+    parser.add_argument(
+        "--fused_norm", type=bool, default=False, nargs="?", const=True, help="Use the normalisation kernels."
+    )
     _add_outputs(parser)
     return parser
 

@@ -38,7 +38,7 @@ def _parser() -> ArgumentParser:
     more.add_argument(
         "--size_buckets", type=list[float], default=[], help="sides in source pixels, such as [0,16,32,96]: AP of each"
     )
-    more.add_argument("--bootstrap", type=int, default=0, help="draws of images for 95 %% intervals, such as 1000")
+    more.add_argument("--bootstrap", type=int, default=0, help="draws of images for 95-percent intervals, such as 1000")
     output = parser.add_argument_group("output")
     output.add_argument("--json", type=str | None, default=None, help="write every number to this file")
     output.add_argument(

@@ -33,6 +33,7 @@ from lucid_yolo.engine.recording import RecordingOwner
 from lucid_yolo.engine.run_files import RunFiles
 from lucid_yolo.engine.run_report import RunReport
 from lucid_yolo.engine.strategy import StepDDPStrategy
+from lucid_yolo.engine.verdict import SpeedVerdict
 from lucid_yolo.runtime.checkpoint_file import ModelMeta, read_checkpoint, read_meta
 from lucid_yolo.runtime.report import write_evaluation_report
 from lucid_yolo.runtime.run_folder import next_run_folder
@@ -154,8 +155,8 @@ class RunCLI(LightningCLI):
             return callbacks
         self._dump_config()
         config = self.config["fit"]
-        callbacks += [RecordingOwner(), RunFiles(self.run_dir, self.config_dump), MetricsWriter(self.run_dir)]
-        callbacks += [RunPictures(self.run_dir), RunReport(self.run_dir)]
+        callbacks += [RecordingOwner(), SpeedVerdict(), RunFiles(self.run_dir, self.config_dump)]
+        callbacks += [MetricsWriter(self.run_dir), RunPictures(self.run_dir), RunReport(self.run_dir)]
         if flags.get("enable_checkpointing") is not False:
             callbacks.append(RunCheckpoint(self.run_dir, config.checkpoint_every, config.monitor))
         return [*callbacks, Patience(config.patience, config.monitor)] if config.patience else callbacks

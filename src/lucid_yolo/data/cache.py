@@ -90,6 +90,9 @@ class ImageCache:
 
     Raises:
         ValueError: There is no room for the images.
+
+    Attributes:
+        pixels: Values of all images in a row, not writable.
     """
 
     def __init__(self, content: CacheContent, kind: CacheKind, folder: Path | None, alternative: str) -> None:
@@ -113,7 +116,7 @@ class ImageCache:
         start, height, width = self._table[index].tolist()
         if start < 0:
             return None
-        image: np.ndarray = self._pixels[start : start + height * width * 3].reshape(height, width, 3)
+        image: np.ndarray = self.pixels[start : start + height * width * 3].reshape(height, width, 3)
         return image
 
     def close(self) -> None:
@@ -132,7 +135,7 @@ class ImageCache:
             data = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
         table_bytes = int(data[:8].view(np.int64)[0])
         self._table = data[8:table_bytes].view(np.int64).reshape(-1, _TABLE_COLUMNS)
-        self._pixels = data[table_bytes:]
+        self.pixels = data[table_bytes:]
 
 
 def default_cache_dir() -> Path:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import multiprocessing
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.context import BaseContext
 from typing import Any
@@ -20,10 +20,10 @@ import cv2
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from lucid_yolo.data.augment.apply import apply_plan
 from lucid_yolo.data.collate import BatchWriter
 from lucid_yolo.data.host import usable_cores
-from lucid_yolo.data.plan import BatchPlan, TrainPlanner
+from lucid_yolo.data.makers import BatchMaker, TrainBatch
+from lucid_yolo.data.plan import TrainPlanner
 from lucid_yolo.data.records import SharedRecords
 from lucid_yolo.data.sources import PreparedSource
 from lucid_yolo.geometry.letterbox import letterbox
@@ -52,29 +52,34 @@ class TrainLoader:
 
     Args:
         planner: Plans this rank's batches.
-        records: Images of the training split, in the planner's order.
-        prepared: Their pixels, at the planner's image size.
+        make: Makes a planned batch, in the workers.
         num_workers: Worker processes; 0 makes batches in this process; None takes :func:`default_num_workers`.
         pin_memory: Hand out batches in page-locked memory.
         position: Batches handed out since the start of the run.
         prefetch_batches: Batches that each worker prepares ahead, at least 1.
+        epoch_prefetch: Let the workers begin the next epoch when the last batch of one is handed out, so that it is
+            ready after the validation in between.
+        attach: Adds to a batch what this process must send to the device; called one batch ahead.
     """
 
     def __init__(
         self,
         planner: TrainPlanner,
-        records: Sequence[ImageRecord],
-        prepared: PreparedSource,
+        make: BatchMaker,
         *,
         num_workers: int | None = None,
         pin_memory: bool = False,
         position: int = 0,
         prefetch_batches: int = BATCHES_AHEAD_PER_WORKER,
+        epoch_prefetch: bool = False,
+        attach: Callable[[Any], TrainBatch] | None = None,
     ) -> None:
         self.planner = planner
         self._cursor = _Cursor(position, planner.batches_per_epoch)
-        maker = _TrainBatches(planner, records, prepared)
-        self._pool = _WorkerPool(maker, self._cursor, num_workers, pin_memory, prefetch_batches)
+        self._pool = _WorkerPool(_TrainBatches(planner, make), self._cursor, num_workers, pin_memory, prefetch_batches)
+        self._attach = attach
+        self._has_epoch_prefetch = epoch_prefetch
+        self._begun: tuple[int, Iterator[TrainBatch]] | None = None
 
     def __len__(self) -> int:
         return self.planner.batches_per_epoch
@@ -93,10 +98,17 @@ class TrainLoader:
         """Epoch of the next batch."""
         return self.position // len(self)
 
-    def __iter__(self) -> Iterator[Batch]:
-        for batch in self._pool:
+    def __iter__(self) -> Iterator[TrainBatch]:
+        begun, self._begun = self._begun, None
+        batches = begun[1] if begun is not None and begun[0] == self.position else self._begin()
+        for batch in batches:
             self.position += 1
+            is_last = self.position % len(self) == 0
+            if is_last and self._has_epoch_prefetch and self.epoch < self.planner.num_epochs:
+                self._begun = self.position, self._begin()
             yield batch
+            if is_last:
+                return  # the workers' iterator is one object: it may be in the next epoch already
 
     def state_dict(self) -> dict[str, int]:
         """Return the position; with :meth:`load_state_dict` this is what Trainers call a resumable loader."""
@@ -108,7 +120,13 @@ class TrainLoader:
 
     def close(self) -> None:
         """Stop the workers; another iteration starts new ones."""
+        self._begun = None
         self._pool.close()
+
+    def _begin(self) -> Iterator[TrainBatch]:
+        """Put the workers to work on the epoch at the position."""
+        batches = iter(self._pool)
+        return batches if self._attach is None else _one_ahead(batches, self._attach)
 
 
 class EvalLoader:
@@ -160,26 +178,24 @@ class EvalLoader:
         self._pool.close()
 
 
-def make_batch(plan: BatchPlan, records: Sequence[ImageRecord], prepared: PreparedSource) -> Batch:
-    """Apply a plan: the one way to a training batch, in the loader and when a batch is drawn or replayed.
+class _TrainBatches(Dataset[TrainBatch]):
+    def __init__(self, planner: TrainPlanner, make: BatchMaker) -> None:
+        self._planner, self._make = planner, make
 
-    Args:
-        plan: One rank's batch.
-        records: Images of the split.
-        prepared: Their pixels, at the image size of the plan.
-    """
-    writer = BatchWriter(len(plan.samples), prepared.image_size_px, plan.capacity)
-    for slot, sample in enumerate(plan.samples):
-        writer.write(slot, apply_plan(sample, records, prepared, writer.images[slot]))
-    return writer.batch
+    def __getitem__(self, batch_index: int) -> TrainBatch:
+        return self._make(self._planner.plan(batch_index))
 
 
-class _TrainBatches(Dataset[Batch]):
-    def __init__(self, planner: TrainPlanner, records: Sequence[ImageRecord], prepared: PreparedSource) -> None:
-        self._planner, self._records, self._prepared = planner, SharedRecords.of(records), prepared
-
-    def __getitem__(self, batch_index: int) -> Batch:
-        return make_batch(self._planner.plan(batch_index), self._records, self._prepared)
+def _one_ahead(batches: Iterator[TrainBatch], attach: Callable[[Any], TrainBatch]) -> Iterator[TrainBatch]:
+    """Yield batches after beginning to send the one behind."""
+    waiting: TrainBatch | None = None
+    for batch in batches:
+        attached = attach(batch)
+        if waiting is not None:
+            yield waiting
+        waiting = attached
+    if waiting is not None:
+        yield waiting
 
 
 class _EvalBatches(Dataset[Batch]):
@@ -221,7 +237,7 @@ class _WorkerPool:
 
     def __init__(
         self,
-        maker: Dataset[Batch],
+        maker: Dataset[Any],
         indices: Iterable[int],
         num_workers: int | None,
         pin_memory: bool,
@@ -245,13 +261,13 @@ class _WorkerPool:
             }
         self._loader = self._new_loader()
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[Any]:
         return iter(self._loader)
 
     def close(self) -> None:
         self._loader = self._new_loader()
 
-    def _new_loader(self) -> DataLoader[Batch]:
+    def _new_loader(self) -> DataLoader[Any]:
         # torch draws a seed that nothing here uses; with its own generator that leaves the run's generator alone.
         return DataLoader(**self._options, generator=torch.Generator())
 

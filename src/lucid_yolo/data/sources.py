@@ -51,6 +51,7 @@ class PreparedSource:
         self._records = SharedRecords.of(records)
         self._is_undecodable = SharedArray(np.zeros(len(records), bool))
         self._cache: ImageCache | None = None
+        self._is_kept_prepared = is_cache_prepared
         kind: CacheKind = "ram" if is_cache_prepared and cache == "none" else cache
         if kind != "none" and len(records):
             folder = None if cache_dir is None else Path(cache_dir)
@@ -63,7 +64,7 @@ class PreparedSource:
         Args:
             index: Position in the split.
         """
-        height, width = self._size_px(index)
+        height, width = self.size_px(index)
         if self.is_undecodable(index):
             return _grey(height, width)
         image = None if self._cache is None else self._cache(index)
@@ -74,6 +75,19 @@ class PreparedSource:
             self._is_undecodable.array[index] = True
             logger.warning("%s cannot be decoded and is used as an empty grey image: %s", path, error)
             return _grey(height, width)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    @property
+    def sizes_px(self) -> np.ndarray:
+        """``[n, 2]`` int64 height and width of every prepared image."""
+        return np.array([self.size_px(i) for i in range(len(self))], np.int64).reshape(-1, 2)
+
+    @property
+    def kept(self) -> np.ndarray | None:
+        """All values of the RAM cache of prepared images in a row; None if there is none."""
+        return None if self._cache is None or not self._is_kept_prepared else self._cache.pixels
 
     def is_undecodable(self, index: int) -> bool:
         """True when the image was asked for and could not be decoded; its targets do not count."""
@@ -90,13 +104,14 @@ class PreparedSource:
         if self._cache is not None:
             self._cache.close()
 
-    def _size_px(self, index: int) -> tuple[int, int]:
+    def size_px(self, index: int) -> tuple[int, int]:
+        """Return (height, width) of a prepared image."""
         box = letterbox(*self._records.size_src(index), self.image_size_px)
         return box.height_px, box.width_px
 
     def _cache_content(self, is_prepared: bool) -> CacheContent:
         indices = range(len(self._records))
-        sizes = [self._size_px(i) if is_prepared else self._records.size_src(i) for i in indices]
+        sizes = [self.size_px(i) if is_prepared else self._records.size_src(i) for i in indices]
         form = f"prepared for {self.image_size_px} px" if is_prepared else "decoded"
 
         def read(index: int) -> np.ndarray:

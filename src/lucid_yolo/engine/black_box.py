@@ -11,7 +11,7 @@ import torch
 from lightning.pytorch import Trainer
 from torch import Tensor, nn
 
-from lucid_yolo.data.loader import make_batch
+from lucid_yolo.data.makers import make_batch
 from lucid_yolo.data.plan import BatchPlan
 from lucid_yolo.data.sources import PreparedSource
 from lucid_yolo.engine.datamodule import detector_data

@@ -9,17 +9,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from lightning.pytorch import LightningDataModule, Trainer
 from typing_extensions import override
 
 from lucid_yolo.data.cache import CacheKind
 from lucid_yolo.data.dataset import DataSplit, SourceFormat, open_split, read_class_map
 from lucid_yolo.data.loader import EvalLoader, TrainLoader, default_num_workers
+from lucid_yolo.data.makers import AugmentDevice
 from lucid_yolo.data.plan import AugmentPolicy, TrainPlanner
 from lucid_yolo.data.records import SharedRecords
 from lucid_yolo.data.sampling import Sampling
 from lucid_yolo.data.sources import PreparedSource
+from lucid_yolo.data.train_source import TrainSource, open_train_source
 from lucid_yolo.engine.batch_size import CPU_BATCH_SIZE
+from lucid_yolo.kernels.needs import missing_for_kernel
 from lucid_yolo.optim.schedule import RunLength
 from lucid_yolo.structures import ClassMap, ImageRecord
 
@@ -38,6 +42,10 @@ class DetectorDataModule(LightningDataModule):
         sampling: How often images are drawn: ``uniform``, ``balanced`` over classes, or by ``repeat_factor``.
         cache_train_images: Keep the images of a fit as uint8, one copy per machine: ``none``, ``ram`` or ``disk``.
         cache_prepared_train_images: Keep them after the resize to the network's size; alone it means ``ram``.
+        augment_device: Where images are varied: ``cpu``, in the workers, or ``gpu``, in one kernel of the training
+            step, from source images that lie on the device if they fit, else in page-locked RAM. The same pixels.
+        device_hsv: Leave only the colours to the device, where the workers do the rest.
+        epoch_prefetch: Begin the next epoch's batches before the validation in between.
         source_format: Label format, where looking is not wanted.
         max_dropped_fraction: Training is refused when a larger share of its label rows had to be dropped.
         seed: Seed of shuffling and augmentation.
@@ -58,6 +66,9 @@ class DetectorDataModule(LightningDataModule):
         sampling: Sampling = "uniform",
         cache_train_images: CacheKind = "none",
         cache_prepared_train_images: bool = False,
+        augment_device: AugmentDevice = "cpu",
+        device_hsv: bool = False,
+        epoch_prefetch: bool = True,
         source_format: SourceFormat = "auto",
         max_dropped_fraction: float = 0.01,
         seed: int = 0,
@@ -72,13 +83,15 @@ class DetectorDataModule(LightningDataModule):
         self.sampling = sampling
         self.cache_train_images = cache_train_images
         self.cache_prepared_train_images = cache_prepared_train_images
+        self.augment_device, self.device_hsv, self.epoch_prefetch = augment_device, device_hsv, epoch_prefetch
         self.source_format = source_format
         self.max_dropped_fraction = max_dropped_fraction
         self.seed = seed
         self.image_size_px: int | None = None
         self.splits: dict[str, DataSplit] = {}
         self._train_loader: TrainLoader | None = None
-        self._open_resources: list[TrainLoader | EvalLoader | PreparedSource] = []
+        self._train_source: TrainSource | None = None
+        self._open_resources: list[TrainLoader | EvalLoader | PreparedSource | TrainSource] = []
         self._position = 0
 
     @property
@@ -130,17 +143,44 @@ class DetectorDataModule(LightningDataModule):
     def train_dataloader(self) -> TrainLoader:
         """Return the training loader; it continues from the data position."""
         if self._train_loader is None:
-            trainer, records = self._attached_trainer(), self._shared_records("train")
+            trainer, source = self._attached_trainer(), self.train_source()
             self._train_loader = TrainLoader(
                 self.planner(),
-                records,
-                self._prepared(records, is_cached=True),
+                source.make,
                 num_workers=self._num_workers(trainer),
                 pin_memory=_is_on_cuda(trainer),
                 position=self._position,
+                epoch_prefetch=self.epoch_prefetch,
+                attach=source.attach,
             )
             self._open_resources.append(self._train_loader)
         return self._train_loader
+
+    def train_source(self) -> TrainSource:
+        """Return how this rank's training batches are made.
+
+        Raises:
+            ValueError: The device of the run cannot do its part.
+        """
+        if self._train_source is None:
+            trainer, records = self._attached_trainer(), self._shared_records("train")
+            device = trainer.strategy.root_device
+            for option, is_set in (
+                ("augment_device: gpu", self.augment_device == "gpu"),
+                ("device_hsv", self.device_hsv),
+            ):
+                if is_set and (missing := missing_for_kernel(device)):
+                    raise ValueError(f"data.{option} cannot be honoured: {missing}")
+            self._train_source = open_train_source(
+                records,
+                self._prepared(records, is_cached=True),
+                self.augment,
+                device,
+                self.augment_device,
+                self.device_hsv,
+            )
+            self._open_resources.append(self._train_source)
+        return self._train_source
 
     def planner(self) -> TrainPlanner:
         """Return the plan of this rank's training batches."""
@@ -167,6 +207,11 @@ class DetectorDataModule(LightningDataModule):
         """Return the test loader."""
         return self._eval_loader("test")
 
+    @override
+    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+        """Copy without waiting: the host stays ahead of the device."""
+        return batch.to(device, non_blocking=True)
+
     def state_dict(self) -> dict[str, Any]:
         """Return the data position: batches handed out since the start of the run."""
         return self._train_loader.state_dict() if self._train_loader else {"position": self._position}
@@ -183,6 +228,7 @@ class DetectorDataModule(LightningDataModule):
         for resource in reversed(self._open_resources):
             resource.close()
         self._open_resources.clear()
+        self._train_source = None
         if self._train_loader is not None:
             self._position, self._train_loader = self._train_loader.position, None
 

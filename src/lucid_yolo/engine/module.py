@@ -25,7 +25,7 @@ from lucid_yolo.engine.finetune import read_weights, transfer_weights
 from lucid_yolo.engine.strategy import ProcessGroupCollective, StepDDPStrategy, gather_objects
 from lucid_yolo.models.freeze import frozen_parameters
 from lucid_yolo.models.head import BRANCHES
-from lucid_yolo.models.network import Network
+from lucid_yolo.models.network import Network, use_norm_kernel
 from lucid_yolo.models.scales import STRIDES, Variant
 from lucid_yolo.optim.musgd import MuSGDConfig
 from lucid_yolo.optim.schedule import RunLength, ScheduleConfig, build_schedule
@@ -36,7 +36,7 @@ from lucid_yolo.runtime.evaluation import Evaluation, SplitEvaluator, check_clas
 from lucid_yolo.runtime.precision import PrecisionName, resolve_precision
 from lucid_yolo.runtime.speed import Speed, choose_speed
 from lucid_yolo.runtime.state import TrainState
-from lucid_yolo.runtime.step import StepConfig, TrainStep
+from lucid_yolo.runtime.step import StepConfig, TrainBatch, TrainStep
 from lucid_yolo.structures import Batch, ClassMap
 from lucid_yolo.tasks.detect import LossGains
 from lucid_yolo.tasks.task import Task
@@ -178,6 +178,8 @@ class DetectorModule(LightningModule):
             options: Names of the options of ``Speed`` that change how the step is built; recording starts later.
         """
         size_px, device = self.meta.image_size_px, next(network.parameters()).device
+        if "fused_norm" in options:
+            use_norm_kernel(network)
         config = StepConfig(
             (size_px, size_px),
             resolve_precision(self.precision, device),
@@ -187,7 +189,8 @@ class DetectorModule(LightningModule):
         )
         schedule = build_schedule(self.schedule_config, self._run_length())
         state = TrainState(network, frozen_parameters(network, self.frozen_parts))
-        return TrainStep(state, self._task(options), schedule, config, self._collective())
+        pixels = detector_data(self.trainer).train_source().resident
+        return TrainStep(state, self._task(options), schedule, config, self._collective(), pixels)
 
     @override
     def configure_model(self) -> None:
@@ -280,7 +283,7 @@ class DetectorModule(LightningModule):
             self.train_step.record()
             self._detector.record()
 
-    def training_step(self, batch: Batch, batch_idx: int) -> None:
+    def training_step(self, batch: TrainBatch, batch_idx: int) -> None:
         """Run one micro-step; the last of an update goes through Lightning's optimiser, which counts it."""
         assert self.state is not None
         if self.state.micro_index + 1 == self.accumulate:
@@ -383,7 +386,7 @@ class DetectorModule(LightningModule):
             raise RuntimeError("the network is built by configure_model, which has not run")
         return self.network
 
-    def _run_step(self, batch: Batch) -> None:
+    def _run_step(self, batch: TrainBatch) -> None:
         assert self.train_step is not None
         self.last_metrics = self.train_step.run(batch)
 

@@ -13,7 +13,7 @@ from PIL import Image
 from typing_extensions import override
 
 from lucid_yolo.data.dataset import DataSplit
-from lucid_yolo.data.loader import make_batch
+from lucid_yolo.data.makers import make_batch
 from lucid_yolo.data.plan import BatchPlan, letterbox_plan
 from lucid_yolo.data.sources import PreparedSource
 from lucid_yolo.engine.checkpoint import best_evaluation

@@ -11,7 +11,7 @@ from lucid_yolo.engine.batch_size import largest_capacity
 from lucid_yolo.engine.datamodule import DetectorDataModule, detector_data
 from lucid_yolo.engine.module import detector_module
 from lucid_yolo.runtime.step import TrainStep
-from lucid_yolo.structures import Batch, target_capacity
+from lucid_yolo.structures import target_capacity
 
 _log = logging.getLogger(__name__)
 
@@ -35,9 +35,9 @@ def prepare_step(step: TrainStep, data: DetectorDataModule) -> None:
         step: The training step; no state changes.
         data: Set up for a fit.
     """
+    source = data.train_source()
     for capacity in expected_capacities(data):
-        blank = Batch.allocate(data.batch_size, step.config.image_size_px, capacity)
-        step.prepare(blank.to(step.state.device))
+        step.prepare(source.blank(data.batch_size, step.config.image_size_px[0], capacity).to(step.state.device))
 
 
 class RecordingOwner(Callback):

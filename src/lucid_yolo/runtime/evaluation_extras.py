@@ -14,6 +14,8 @@ from lucid_yolo.evaluate.size_buckets import SizeBucket, evaluate_size_buckets
 from lucid_yolo.models.head import BRANCHES
 from lucid_yolo.runtime.evaluation import Evaluation, seen_records
 
+DEPLOYED_FIRST = BRANCHES[::-1]
+
 
 @dataclass(frozen=True)
 class EvaluationExtras:
@@ -61,12 +63,13 @@ def evaluation_extras(
     difference: Mapping[str, Interval] = {}
     records = seen_records(split, next(iter(evaluation.detections.values())))
     if size_borders_src:
-        for branch, found in evaluation.detections.items():
+        for branch in [name for name in DEPLOYED_FIRST if name in evaluation.detections]:
+            found = evaluation.detections[branch]
             buckets[branch] = evaluate_size_buckets(records, found, split.class_map, size_borders_src, MAX_DETECTIONS)
     if num_draws and len(evaluation.detections) == len(BRANCHES):
         dense, deployed = (evaluation.detections[branch] for branch in BRANCHES)
         compared = compare_detections(records, dense, deployed, split.class_map, num_draws, MAX_DETECTIONS)
-        intervals, difference = dict(zip(BRANCHES, (compared.a, compared.b), strict=True)), compared.difference
+        intervals, difference = dict(zip(DEPLOYED_FIRST, (compared.b, compared.a), strict=True)), compared.difference
     elif num_draws:
         weights = draw_images(len(records), num_draws)
         for branch, found in evaluation.detections.items():

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from lucid_yolo.geometry.points import make_anchor_points
 from lucid_yolo.graphs import EagerRunner, ReplayRunner, RunCounts, Runner
 from lucid_yolo.graphs.runner import Function
+from lucid_yolo.kernels.augment import PlannedBatch, draw_images
 from lucid_yolo.models.head import BRANCHES
 from lucid_yolo.models.scales import STRIDES
 from lucid_yolo.optim.clip import clip_by_norm
@@ -23,6 +24,7 @@ from lucid_yolo.runtime.state import TrainState
 from lucid_yolo.structures import Batch, LossTerms, Prediction
 from lucid_yolo.tasks.task import Task
 
+TrainBatch = Batch | PlannedBatch
 GROWTH_INTERVAL = 2000
 Span = Literal["step", "micro_step", "update"]
 _SHORT = {"one_to_many": "o2m", "one_to_one": "o2o"}
@@ -64,6 +66,7 @@ class TrainStep:
         schedule: ``[updates, columns]`` table of learning rate, momentum, one-to-many weight, EMA rate.
         config: Constants.
         collective: Averages over ranks; None for a single process.
+        source_pixels: Source images on the device, where batches hold plans that point into them.
 
     Attributes:
         metric_names: Names of the values :meth:`run` returns.
@@ -76,6 +79,7 @@ class TrainStep:
         schedule: Float[Tensor, "updates columns"],
         config: StepConfig,
         collective: Collective | None = None,
+        source_pixels: UInt8[Tensor, " num_values"] | None = None,
     ) -> None:
         if config.accumulate < 1:
             raise ValueError(f"accumulate: expected at least 1, found {config.accumulate}")
@@ -84,6 +88,7 @@ class TrainStep:
         self.task = task
         self.config = config
         self.collective = collective
+        self._source_pixels = source_pixels
         self.schedule = schedule.to(device)
         self.points = make_anchor_points(config.image_size_px, STRIDES, device)
         self._parameters = dict(state.network.named_parameters())
@@ -127,31 +132,31 @@ class TrainStep:
             is_frozen=[name in state.frozen for name, _ in params],
         )
 
-    def run(self, batch: Batch) -> Float[Tensor, " metrics"]:
+    def run(self, batch: TrainBatch) -> Float[Tensor, " metrics"]:
         """Run one micro-step and, when it is the last of an update, the update.
 
         Args:
-            batch: Images and targets on the state's device.
+            batch: Images, or plans to draw them from, and targets, on the state's device.
 
         Returns:
             The values named by ``metric_names``, of this micro-step; norm and validity are those of the last update.
         """
         if self.config.accumulate == 1:
-            return self._runners["step"](self.key(batch), batch.images, batch.packed)[0]
-        losses = self._runners["micro_step"](self.key(batch), batch.images, batch.packed)[0]
+            return self._runners["step"](self.key(batch), *batch.tensors)[0]
+        losses = self._runners["micro_step"](self.key(batch), *batch.tensors)[0]
         self.state.micro_index += 1
         if self.state.micro_index < self.config.accumulate:
             return torch.cat((losses, losses.new_zeros(1), (self.state.flag == 0).float()))
         self.state.micro_index = 0
         return torch.cat((losses, *self._runners["update"](self.state.frozen, self.state.update_index)))
 
-    def prepare(self, batch: Batch) -> None:
+    def prepare(self, batch: TrainBatch) -> None:
         """Make the runners ready for batches of this shape and capacity; no state changes."""
         for name, runner in self._runners.items():
             if name == "update":
                 runner.prepare(self.state.frozen, self.state.update_index)
             else:
-                runner.prepare(self.key(batch), batch.images, batch.packed)
+                runner.prepare(self.key(batch), *batch.tensors)
 
     def record(self) -> None:
         """Record the step at the first batch of each shape and replay it from then on.
@@ -172,8 +177,8 @@ class TrainStep:
         """Return a way to run one span of the step, independent of how :meth:`run` runs it.
 
         Args:
-            span: ``update`` takes (names of frozen parameters, update index), the others (:meth:`key`, images,
-                packed targets) of a batch.
+            span: ``update`` takes (names of frozen parameters, update index), the others :meth:`key` and the tensors of
+                a batch.
             is_recorded: Record and replay.
 
         Raises:
@@ -198,17 +203,17 @@ class TrainStep:
         """Recordings, replays and eager runs of the step (of its micro-steps, with accumulation)."""
         return next(iter(self._runners.values())).counts
 
-    def key(self, batch: Batch) -> tuple[object, ...]:
+    def key(self, batch: TrainBatch) -> tuple[object, ...]:
         """Return what a recording depends on beside its inputs' shapes."""
-        return batch.capacity, batch.target_fields, self.state.network.training, self.state.frozen
+        return type(batch), batch.constants, self.state.network.training, self.state.frozen
 
-    def _step(self, key: tuple[Any, ...], images: Tensor, packed: Tensor) -> tuple[Tensor]:
-        losses = self.micro_step(Batch(images, packed, key[0], key[1]))
+    def _step(self, key: tuple[Any, ...], *tensors: Tensor) -> tuple[Tensor]:
+        losses = self.micro_step(key[0].restore(key[1], tensors))
         norm, is_finite = self.update()
         return (torch.cat((losses, norm.view(1), is_finite.float())),)
 
-    def _micro_step(self, key: tuple[Any, ...], images: Tensor, packed: Tensor) -> tuple[Tensor]:
-        return (self.micro_step(Batch(images, packed, key[0], key[1])),)
+    def _micro_step(self, key: tuple[Any, ...], *tensors: Tensor) -> tuple[Tensor]:
+        return (self.micro_step(key[0].restore(key[1], tensors)),)
 
     def _update(self, _key: object, _update_index: Tensor) -> tuple[Tensor, Tensor]:
         norm, is_finite = self.update()
@@ -218,14 +223,14 @@ class TrainStep:
         for parameter in self._parameters.values():
             parameter.grad = None
 
-    def micro_step(self, batch: Batch) -> Float[Tensor, " losses"]:
+    def micro_step(self, batch: TrainBatch) -> Float[Tensor, " losses"]:
         """Forward, criterion, backward; add the gradient to the state.
 
         Returns:
             Total loss, then every weighted term per branch.
         """
         state, config = self.state, self.config
-        images = batch.images.float().mul(1 / 255)
+        images = self.images(batch)
         with forward_context(config.precision, state.device):
             prediction: Prediction = state.network(images)
         loss, terms = self._loss(self.task.criterion(prediction, batch.targets, self.points))
@@ -237,6 +242,15 @@ class TrainStep:
         loss = loss.detach()
         state.flag.add_(loss * 0)
         return torch.cat((loss.view(1), terms.detach().flatten()))
+
+    @torch.no_grad()
+    def images(self, batch: TrainBatch) -> Float[Tensor, "B 3 H W"]:
+        """Return the network's input in [0, 1], drawn where the batch holds plans."""
+        if isinstance(batch, Batch):
+            return batch.images.float().mul(1 / 255)
+        pixels = batch.pixels if batch.pixels is not None else self._source_pixels
+        assert pixels is not None, "the batch points into source pixels that the step does not have"
+        return draw_images(batch, pixels)
 
     @torch.no_grad()
     def update(self) -> tuple[Float[Tensor, ""], Float[Tensor, 1]]:

@@ -21,7 +21,9 @@ Points = tuple[list[float], list[float]]
 BOOKKEEPING_COLUMNS = ("steps/", "train/is_finite")
 POSITION_COLUMNS = ("step", "epoch")
 PANEL_INCHES, PANEL_COLUMNS = (3.9, 2.8), 4
-MAX_LEGEND_LINES, MAX_LEGEND_CLASSES = 8, 20
+# More classes than the second number are drawn alike, more than the third as a band.
+MAX_LEGEND_LINES, MAX_LEGEND_CLASSES, MAX_DRAWN_CLASSES = 8, 20, 100
+BAND = (0.1, 0.9)
 # Longer series of a measured quantity (one with a prefix) are drawn faintly, with their moving average on top.
 SMOOTHED_POINTS = 60
 MAX_STRETCHES = 250
@@ -84,16 +86,15 @@ def plot_precision_recall(
     has_objects = np.isfinite(average_precision)
     shown = [k for k in range(len(names)) if has_objects[k]]
     is_listed = len(shown) <= MAX_LEGEND_CLASSES
-    envelopes, handles = [], []
+    envelopes = []
     entries: list[tuple[str, str | None]] = []
     for k in shown:
         envelopes.append(_envelope(recall[k], precision[k], grid))
-        color = line_color(k) if is_listed else FAINT_LINE
-        handles += axes.plot(grid, envelopes[-1], color=color, linewidth=1.4 if is_listed else 0.8)
         name, path = short_name(names[k], k)
         entries.append((f"{name}  {average_precision[k]:.3f}", path))
+    handles = _draw_classes(axes, grid, shown, np.array(envelopes))
     if not is_listed:
-        handles, entries = handles[:1], [(f"each of {len(shown)} classes", None)]
+        handles, entries = handles[:1], [(_many(len(shown)), None)]
     if shown:
         mean = float(np.mean([average_precision[k] for k in shown]))
         handles += axes.plot(grid, np.mean(envelopes, axis=0), color=INK, linewidth=3.0)
@@ -136,10 +137,7 @@ def plot_confidence(
     handles: list[Any] = []
     for i, (quantity, (per_class, mean)) in enumerate(curves.items(), start=1):
         axes = figure.add_subplot(1, len(curves), i)
-        handles = []
-        for k in shown:
-            color = line_color(k) if is_listed else FAINT_LINE
-            handles += axes.plot(places, per_class[k, ::stride], color=color, linewidth=1.2 if is_listed else 0.7)
+        handles = _draw_classes(axes, places, shown, per_class[shown, ::stride])
         if len(shown) > 1:
             handles += axes.plot(places, mean[::stride], color=INK, linewidth=2.4)
         _mark_best(axes, confidence, mean, best_confidence)
@@ -148,11 +146,38 @@ def plot_confidence(
         clean(axes)
     entries: list[tuple[str, str | None]] = [short_name(names[k], k) for k in shown]
     if not is_listed:
-        handles, entries = [handles[0], handles[-1]], [(f"each of {len(shown)} classes", None)]
+        handles, entries = [handles[0], handles[-1]], [(_many(len(shown)), None)]
     if handles:
         legend = figure.legend(handles, [""] * len(handles), loc="outside right upper", frameon=False, fontsize=8)
         write_texts(legend.get_texts(), [*entries, ("mean", None)][: len(handles)])
     return figure
+
+
+def _draw_classes(axes: Axes, places: NDArray[Any], labels: Sequence[int], values: NDArray[Any]) -> list[Any]:
+    """Draw a line for each class, or a band where there are too many; return what a legend needs.
+
+    Args:
+        axes: Where.
+        places: ``[N]``.
+        labels: Class index of each row.
+        values: ``[n, N]``; NaN is skipped.
+    """
+    if len(labels) > MAX_DRAWN_CLASSES:
+        is_defined = np.isfinite(values).any(axis=0)
+        low, high = np.nanquantile(values[:, is_defined], BAND, axis=0)
+        return [axes.fill_between(places[is_defined], low, high, color=FAINT_LINE, linewidth=0)]
+    is_listed = len(labels) <= MAX_LEGEND_CLASSES
+    handles: list[Any] = []
+    for label, row in zip(labels, values, strict=True):
+        color = line_color(label) if is_listed else FAINT_LINE
+        handles += axes.plot(places, row, color=color, linewidth=1.3 if is_listed else 0.7)
+    return handles
+
+
+def _many(num_classes: int) -> str:
+    if num_classes > MAX_DRAWN_CLASSES:
+        return f"{BAND[1] - BAND[0]:.0%} of {num_classes} classes".replace("%", " %")
+    return f"each of {num_classes} classes"
 
 
 def _mark_best(axes: Axes, confidence: NDArray[Any], mean: NDArray[Any], best_confidence: float) -> None:

@@ -19,7 +19,8 @@ from lucid_yolo.viz.draw import class_color
 from lucid_yolo.viz.fonts import drawable_text
 
 DOTS_PER_INCH = 110
-LINE_SHADE = 0.8  # class colours are made for areas; on white, thin lines need darker ones
+# Class colours are made for areas; thin lines on white need darker ones.
+LINE_SHADE, MAX_LINE_LUMA = 0.8, 0.5
 INK, FAINT_LINE = "#111111", "#b8c4cf"
 LINE_COLORS = ("#0b6fb8", "#e07b00", "#2a9d4a", "#b3328f", "#6b5bd2", "#777777")
 
@@ -41,7 +42,9 @@ def clean(axes: Axes) -> None:
 
 def line_color(label: int) -> tuple[float, ...]:
     """Return the colour of a class, dark enough for a line on white; parts in [0, 1]."""
-    return tuple(LINE_SHADE * c / 255 for c in class_color(label))
+    red, green, blue = (LINE_SHADE * c / 255 for c in class_color(label))
+    shade = min(1.0, MAX_LINE_LUMA / max(0.299 * red + 0.587 * green + 0.114 * blue, 1e-9))
+    return red * shade, green * shade, blue * shade
 
 
 def short_name(name: str, label: int, max_length: int = 28) -> tuple[str, str]:

@@ -46,15 +46,43 @@ def warp_image(
         out[:] = canvas
         return out
     linear, constant, grey = cv2.INTER_LINEAR, cv2.BORDER_CONSTANT, (FILL_VALUE,) * 3
-    # OpenCV puts the centre of the first pixel at 0, the plan at 0.5.
+    rows = _between_centers(matrix, perspective)
+    warp = cv2.warpPerspective
     if perspective == _AFFINE:
-        rows = np.array(matrix, np.float64).reshape(2, 3)
-        rows[:, 2] += 0.5 * (rows[:, 0] + rows[:, 1]) - 0.5
-        return cv2.warpAffine(canvas, rows, size, dst=out, flags=linear, borderMode=constant, borderValue=grey)
+        rows, warp = rows[:2], cv2.warpAffine
+    return warp(canvas, rows, size, dst=out, flags=linear, borderMode=constant, borderValue=grey)
+
+
+def _between_centers(matrix: Affine, perspective: Perspective) -> np.ndarray:
+    """Return the canvas-to-output map in OpenCV's coordinates: the centre of the first pixel at 0, not at 0.5."""
+    if perspective == _AFFINE:
+        rows = np.array((*matrix, 0.0, 0.0, 1.0), np.float64).reshape(3, 3)
+        rows[:2, 2] += 0.5 * (rows[:2, 0] + rows[:2, 1]) - 0.5
+        return rows
     to_centers, to_corners = np.eye(3), np.eye(3)
     to_centers[:2, 2], to_corners[:2, 2] = -0.5, 0.5
-    rows = to_centers @ np.array((*matrix, *perspective, 1.0), np.float64).reshape(3, 3) @ to_corners
-    return cv2.warpPerspective(canvas, rows, size, dst=out, flags=linear, borderMode=constant, borderValue=grey)
+    return to_centers @ np.array((*matrix, *perspective, 1.0), np.float64).reshape(3, 3) @ to_corners
+
+
+def output_to_canvas(matrix: Affine, perspective: Perspective = _AFFINE) -> np.ndarray:
+    """Return the ``[3, 3]`` map that :func:`warp_image` looks pixels up with, both counted from a first centre.
+
+    Args:
+        matrix: First two rows of the canvas-to-output map in continuous coordinates.
+        perspective: First two entries of the map's third row, whose last is 1.
+
+    Note:
+        The products are taken in OpenCV's order, so that the same bits come out.
+    """
+    rows = _between_centers(matrix, perspective)
+    if perspective != _AFFINE:
+        inverse: np.ndarray = cv2.invert(rows)[1]
+        return inverse
+    (xx, xy, x0), (yx, yy, y0) = rows[:2].tolist()
+    determinant = xx * yy - xy * yx
+    scale = 1 / determinant if determinant else 0.0
+    xx, xy, yx, yy = yy * scale, xy * -scale, yx * -scale, xx * scale
+    return np.array(((xx, xy, -xx * x0 - xy * y0), (yx, yy, -yx * x0 - yy * y0), (0.0, 0.0, 1.0)))
 
 
 def warp_boxes(boxes_xyxy_px: np.ndarray, matrix: Affine, perspective: Perspective = _AFFINE) -> np.ndarray:

@@ -1,0 +1,83 @@
+"""Where the pixels of training batches are made: in the workers, on the device, or the colours alone there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lucid_yolo.data.device_pixels import DevicePixels, ResidentPixels, StagedPixels, fits
+from lucid_yolo.data.makers import (
+    AugmentDevice,
+    BatchMaker,
+    NumberMaker,
+    PixelMaker,
+    TrainBatch,
+    UncoloredMaker,
+)
+from lucid_yolo.data.policy import AugmentPolicy
+from lucid_yolo.data.sources import PreparedSource
+from lucid_yolo.structures import ImageRecord
+
+
+@dataclass(frozen=True)
+class TrainSource:
+    """How batches are made.
+
+    Attributes:
+        make: Makes them, in the workers.
+        pixels: Source images that the device reads; None where the workers make the pixels.
+    """
+
+    make: BatchMaker
+    pixels: DevicePixels | None = None
+
+    @property
+    def resident(self) -> Tensor | None:
+        """Source pixels that lie on the device for the whole run."""
+        return None if self.pixels is None else self.pixels.resident
+
+    @property
+    def attach(self) -> Callable[[Any], TrainBatch] | None:
+        """What adds to a batch the pixels that travel with it; None if none do."""
+        return None if self.pixels is None or self.resident is not None else self.pixels.attach
+
+    def blank(self, batch_size: int, image_size_px: int, capacity: int) -> TrainBatch:
+        """Return a batch of blanks, of the shapes that the batches have."""
+        blank = self.make.blank(batch_size, image_size_px, capacity)
+        return blank if self.attach is None else self.attach(blank)
+
+    def close(self) -> None:
+        """Give the device's memory back."""
+        if self.pixels is not None:
+            self.pixels.close()
+
+
+def open_train_source(
+    records: Sequence[ImageRecord],
+    prepared: PreparedSource,
+    policy: AugmentPolicy,
+    device: torch.device,
+    augment_device: AugmentDevice = "cpu",
+    device_hsv: bool = False,
+) -> TrainSource:
+    """Make ready to make batches; with ``augment_device`` ``gpu`` the source images go to the device or beside it.
+
+    Args:
+        records: Images of the split.
+        prepared: Their pixels.
+        policy: How images are varied.
+        device: Device of the run.
+        augment_device: Where plans are applied to pixels.
+        device_hsv: Change the colours on the device, where the workers do the rest.
+
+    Raises:
+        ValueError: The source images fit neither on the device nor in RAM.
+    """
+    if augment_device == "gpu":
+        pixels = (ResidentPixels if fits(prepared, device) else StagedPixels)(prepared, device)
+        return TrainSource(NumberMaker(records, pixels.positions, policy), pixels)
+    return TrainSource((UncoloredMaker if device_hsv else PixelMaker)(records, prepared))

@@ -1,0 +1,132 @@
+"""Batches that the device draws: the same pixels and targets as those made in the workers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from augment_cases import BATCH_SIZE, POLICIES, SIZE_PX, Pictures, has_fused_multiply_add, make_planner, make_records
+from lucid_yolo.data.device_pixels import ResidentPixels, StagedPixels
+from lucid_yolo.data.makers import NumberMaker, PixelMaker, UncoloredMaker
+from lucid_yolo.data.plan import BatchPlan
+from lucid_yolo.data.policy import AugmentPolicy
+from lucid_yolo.data.train_source import TrainSource, open_train_source
+from lucid_yolo.kernels.augment import PlannedBatch, draw_images
+from lucid_yolo.structures import Batch
+
+CPU = torch.device("cpu")
+RECORDS = make_records()
+
+
+def plans(policy: AugmentPolicy) -> list[BatchPlan]:
+    planner = make_planner(RECORDS, policy)
+    return [planner.plan(index) for index in (0, 1, planner.batches_per_epoch * 3 - 1)]
+
+
+def drawn_codes(batch: PlannedBatch, source: TrainSource) -> np.ndarray:
+    pixels = batch.pixels if batch.pixels is not None else source.resident
+    assert pixels is not None
+    images = draw_images(batch, pixels)
+    assert images.is_contiguous(memory_format=torch.channels_last)
+    return (images * 255).round().byte().numpy()
+
+
+def assert_same_codes(found: np.ndarray, expected: np.ndarray) -> None:
+    difference = np.abs(found.astype(int) - expected)
+    if has_fused_multiply_add():
+        assert difference.max() == 0
+    assert (difference > 1).mean() < 1e-4
+    assert (difference > 0).mean() < 1e-2
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("is_staged", [False, True])
+def test_the_device_draws_what_the_workers_would(name: str, is_staged: bool) -> None:
+    policy, prepared = POLICIES[name], Pictures(RECORDS, undecodable=[3])
+    kept = StagedPixels(prepared, CPU) if is_staged else ResidentPixels(prepared, CPU)
+    source = TrainSource(NumberMaker(RECORDS, kept.positions, policy), kept)
+    for plan in plans(policy):
+        expected, found = PixelMaker(RECORDS, prepared)(plan), source.make(plan)
+        assert isinstance(found, PlannedBatch)
+        assert torch.equal(found.packed, expected.packed)
+        found = source.attach(found) if source.attach is not None else found
+        assert_same_codes(drawn_codes(found, source), expected.images.numpy())
+        if name != "nothing":  # the test would pass on grey images too
+            assert expected.images.float().std() > 20
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_the_device_changes_the_colours_as_the_workers_would(name: str) -> None:
+    prepared = Pictures(RECORDS)
+    source = open_train_source(RECORDS, prepared, POLICIES[name], CPU, device_hsv=True)
+    assert isinstance(source.make, UncoloredMaker)
+    for plan in plans(POLICIES[name]):
+        expected, found = PixelMaker(RECORDS, prepared)(plan), source.make(plan)
+        assert torch.equal(found.packed, expected.packed)
+        assert_same_codes(drawn_codes(found, source), expected.images.numpy())
+
+
+def test_every_policy_uses_what_it_is_named_after() -> None:
+    joined = [sample for plan in plans(POLICIES["joined"]) for sample in plan.samples]
+    assert any(sample.mix for sample in joined)
+    assert any(sample.cut for sample in joined)
+    pasted = [sample.paste for plan in plans(POLICIES["pasted mirror"]) for sample in plan.samples]
+    assert any(paste and paste.partner is None for paste in pasted)
+    partners = [sample.paste for plan in plans(POLICIES["pasted others"]) for sample in plan.samples]
+    assert any(paste and paste.partner for paste in partners)
+    masks = [
+        NumberMaker(RECORDS, ResidentPixels(Pictures(RECORDS), CPU).positions, POLICIES["pasted mirror"])(plan).masks
+        for plan in plans(POLICIES["pasted mirror"])
+    ]
+    assert any(mask is not None and mask.any() for mask in masks)
+
+
+def test_a_moved_source_changes_the_picture() -> None:
+    prepared = Pictures(RECORDS)
+    source = open_train_source(RECORDS, prepared, POLICIES["default"], CPU, "gpu")
+    batch = source.make(plans(POLICIES["default"])[0])
+    assert isinstance(batch, PlannedBatch)
+    before = drawn_codes(batch, source)
+    batch.plan_field("placements")[:, :, :, 1] += 1
+    assert not np.array_equal(drawn_codes(batch, source), before)
+
+
+def test_blanks_are_grey() -> None:
+    for hsv in (False, True):
+        source = open_train_source(RECORDS, Pictures(RECORDS), POLICIES["joined"], CPU, "cpu" if hsv else "gpu", hsv)
+        blank = source.blank(2, SIZE_PX, 64)
+        assert isinstance(blank, PlannedBatch)
+        assert blank.sample_index.tolist() == [-1, -1]
+        assert blank.targets.is_padded.all()
+        if not hsv:
+            assert (drawn_codes(blank, source) == 114).all()
+
+
+def test_batches_of_a_run_have_the_shapes_of_its_blanks() -> None:
+    for name, policy in POLICIES.items():
+        source = open_train_source(RECORDS, Pictures(RECORDS), policy, CPU, "gpu")
+        for plan in plans(policy):
+            batch, blank = source.make(plan), source.blank(BATCH_SIZE, SIZE_PX, plan.capacity)
+            assert batch.constants == blank.constants, name
+            assert [x.shape for x in batch.tensors] == [x.shape for x in blank.tensors], name
+
+
+def test_a_batch_survives_its_parts() -> None:
+    source = open_train_source(RECORDS, Pictures(RECORDS), POLICIES["pasted mirror"], CPU, "gpu")
+    batch = source.make(plans(POLICIES["pasted mirror"])[0])
+    again = type(batch).restore(batch.constants, batch.tensors)
+    assert all(a is b for a, b in zip(again.tensors, batch.tensors, strict=True))
+    assert again.to("cpu").constants == batch.constants
+    with pytest.raises(KeyError, match="no field 'nonsense'"):
+        batch.plan_field("nonsense")  # type: ignore[union-attr]
+    pixels = PixelMaker(RECORDS, Pictures(RECORDS))(plans(POLICIES["nothing"])[0])
+    assert isinstance(Batch.restore(pixels.constants, pixels.tensors), Batch)
+
+
+def test_sources_beside_the_device_must_be_kept_prepared(tmp_path: object) -> None:
+    class NotKept(Pictures):
+        kept = None
+
+    with pytest.raises(ValueError, match="cache_prepared_train_images"):
+        StagedPixels(NotKept(RECORDS), CPU)
