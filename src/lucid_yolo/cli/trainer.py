@@ -390,6 +390,6 @@ def _report(cli: RunCLI, command: str) -> None:
     text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
     (cli.run_dir / "report.json").write_text(text, encoding="utf-8")
     split = cli.datamodule.splits[name]
-    draw_evaluation(evaluation, split, meta.image_size_px, cli.run_dir, name)
+    plots = draw_evaluation(evaluation, split, meta.image_size_px, cli.run_dir, name)
     device = str(cli.trainer.strategy.root_device)
-    write_evaluation_report(cli.run_dir / "report.html", evaluation, split, meta, header, device)
+    write_evaluation_report(cli.run_dir / "report.html", evaluation, split, meta, header, device, plots)
