@@ -140,6 +140,8 @@ class RunCLI(LightningCLI):
         flags["default_root_dir"] = str(self.run_dir)
         if flags.get("enable_model_summary") is None:
             flags["enable_model_summary"] = False
+        if flags.get("num_sanity_val_steps") is None:
+            flags["num_sanity_val_steps"] = 0
         flags["plugins"] = [*_as_list(flags.get("plugins")), AtomicCheckpointIO()]
         if flags.get("logger") is None:
             from lightning.pytorch.loggers import TensorBoardLogger
