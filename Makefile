@@ -42,7 +42,12 @@ test-slow: $(STAMP) ## the CPU tests that take minutes
 test-gpu: $(STAMP) ## the tests that need a CUDA device
 	$(BIN)/pytest -m gpu $(ARGS)
 
-test-browser: $(STAMP) ## the tests that open pages in headless Chromium
+# The pages of `lucid-export --format web` run on this npm package; without npm their tests are skipped and say so.
+WEB_RUNTIME := build/web/node_modules/onnxruntime-web
+$(WEB_RUNTIME):
+	-npm install --prefix build/web --no-audit --no-fund --ignore-scripts onnxruntime-web@1.30.0
+
+test-browser: $(STAMP) $(WEB_RUNTIME) ## the tests that open pages in headless Chromium
 	$(BIN)/pytest -m browser $(ARGS)
 
 bench: $(STAMP) ## time the training step: loader, computation, end to end; ARGS="..." adds flags

@@ -76,6 +76,31 @@ def test_report_page(ckpt_path: Path, data_root: Path, tmp_path: Path) -> None:
     assert all(word in text for word in ("собака", "Zelle [red]", str(ckpt_path), "images per second"))
 
 
+def test_intervals_and_size_buckets(
+    ckpt_path: Path, data_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, numbers = tmp_path / "report.html", tmp_path / "r.json"
+    more = ["--bootstrap", "50", "--size_buckets", "[0,32,96]", "--report", str(page), "--json", str(numbers)]
+    assert main(arguments(ckpt_path, data_root, *more)) == 0
+    report, text = json.loads(numbers.read_text("utf-8"), parse_constant=refuse_constant), page.read_text("utf-8")
+    printed = capsys.readouterr().out
+    for head in ("one_to_one", "one_to_many"):
+        interval, metrics = report["bootstrap"][head]["map50"], report["metrics"][head]
+        assert interval["value"] == pytest.approx(metrics["map50"], abs=1e-12)
+        assert interval["low"] <= interval["high"]
+        assert f"{interval['high']:.4f}" in printed
+        assert f"{interval['high']:.4f}" in text
+        assert [row["ap"] for row in report["size_buckets"][head]] == [
+            metrics[name] for name in ("map_small", "map_medium", "map_large")
+        ]
+    difference = report["bootstrap"]["one_to_one_minus_one_to_many"]["map"]["value"]
+    assert difference == pytest.approx(report["one_to_one_minus_one_to_many"]["map"], abs=1e-12)
+    assert "32-96 px" in printed
+    assert "96 px on" in text
+    assert main(arguments(ckpt_path, data_root, "--size_buckets", "[32,0]")) == 2
+    assert "size_buckets: expected rising sides" in capsys.readouterr().err
+
+
 def test_predictions_score_the_same_in_the_reference_evaluator(
     outputs: tuple[dict[str, Any], list[dict[str, Any]]], data_root: Path
 ) -> None:

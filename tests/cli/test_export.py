@@ -80,7 +80,9 @@ def test_another_networks_file_fails_the_gate(
         (["--image_size", "70"], "multiples of 32, found [70]"),
         (["--image_size", "64", "64", "64"], "a side, or height and width"),
         (["--max_det", "0"], "max_det: expected 1 to 300, found 0"),
-        (["--format", "safetensors", "--output", "{ckpt}"], "another file than the checkpoint"),
+        (["--format", "safetensors", "--output", "{ckpt}"], "a name that ends in .safetensors, found last.ckpt"),
+        (["--format", "torchscript", "--dynamic_size"], "a file of format torchscript has one size"),
+        (["--web_runtime", "page"], "belongs to format web, found format onnx"),
     ],
 )
 def test_wrong_use_is_one_line(

@@ -31,6 +31,20 @@ def test_source_is_untouched_and_drawing_repeats() -> None:
     assert first.flags.writeable
 
 
+def test_remarks_are_written_behind_the_name() -> None:
+    boxes, labels = np.array([[10.0, 40.0, 150.0, 110.0], [80.0, 70.0, 140.0, 100.0]]), np.zeros(2, np.int64)
+    plain, empty, one = (
+        draw_boxes(GREY, boxes, labels, NAMES, remarks=remarks) for remarks in (None, ["", ""], ["missed", ""])
+    )
+    assert (plain == empty).all()
+    rows, columns = np.nonzero((plain != one).any(axis=2))
+    assert len(rows)
+    assert rows.max() < 42  # the tag of the first box, above it
+    assert columns.max() > 50
+    with pytest.raises(ValueError, match="remarks: expected 2 as of labels, found 1"):
+        draw_boxes(GREY, boxes, labels, NAMES, remarks=["missed"])
+
+
 def test_colors_are_distinct() -> None:
     assert len({class_color(k) for k in range(200)}) == 200
 

@@ -98,7 +98,7 @@ def test_a_long_line_keeps_its_extremes_and_ends() -> None:
     assert _thinned([0.0, 1.0], [2.0, 3.0]) == ([0.0, 1.0], [2.0, 3.0])
 
 
-@pytest.mark.parametrize("num_classes", [0, 1, 3, 25])
+@pytest.mark.parametrize("num_classes", [0, 1, 3, 25, 101])
 def test_confidence_with_any_number_of_classes(num_classes: int, tmp_path: Path) -> None:
     confidence = np.linspace(0, 1, 41)
     per_class = np.broadcast_to(confidence, (num_classes, 41)).copy()
@@ -110,6 +110,7 @@ def test_confidence_with_any_number_of_classes(num_classes: int, tmp_path: Path)
     save_png(figure, tmp_path / "c.png")
     legends = [[t.get_text() for t in legend.get_texts()] for legend in figure.legends]
     expected = {0: [], 1: [["$x_"]], 3: [[*["$x_"] * 3, "mean"]], 25: [["each of 25 classes", "mean"]]}
+    expected[101] = [["80 % of 101 classes", "mean"]]
     assert legends == expected[num_classes]
 
 
@@ -124,11 +125,11 @@ def test_envelope_is_the_best_precision_from_here_on() -> None:
     assert _envelope(recall, precision, grid) == pytest.approx([0.7, 0.7, 0.7, 0.7, 0.4, 0.0])
 
 
-@pytest.mark.parametrize("num_classes", [0, 3, 25])
+@pytest.mark.parametrize("num_classes", [0, 3, 25, 101])
 def test_precision_recall_with_any_names(num_classes: int, tmp_path: Path) -> None:
     line = np.linspace(1, 0, 21)
-    names = ["_hidden", "$x$ собака", "\U000fffff"] + ["x" * 99] * 22
-    ap = [0.5, float("nan"), 0.25] + [0.1] * 22
+    names = ["_hidden", "$x$ собака", "\U000fffff"] + ["x" * 99] * 98
+    ap = [0.5, float("nan"), 0.25] + [0.1] * 98
     shape = (num_classes, 21)
     recall, precision = np.broadcast_to(line, shape), np.broadcast_to(line[::-1], shape)
     figure = plot_precision_recall(recall, precision, names[:num_classes], ap[:num_classes])

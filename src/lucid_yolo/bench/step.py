@@ -23,7 +23,7 @@ from lucid_yolo.data.makers import AugmentDevice
 from lucid_yolo.data.plan import AugmentPolicy, TrainPlanner
 from lucid_yolo.data.sources import PreparedSource
 from lucid_yolo.data.train_source import TrainSource, open_train_source
-from lucid_yolo.models.network import Network
+from lucid_yolo.models.network import Network, use_norm_kernel
 from lucid_yolo.models.scales import Variant
 from lucid_yolo.optim.schedule import RunLength, ScheduleConfig, build_schedule
 from lucid_yolo.runtime.detector import choose_device
@@ -54,6 +54,7 @@ class StepBench:
         data_root: Data set for the loader and end-to-end rates; None leaves them out.
         num_workers: Loader processes; None for one per core.
         augment_device: Where the loader's images are varied.
+        fused_norm: Normalise and activate in kernels of their own, eager and recorded; the floor stays plain.
     """
 
     variant: Variant = "n"
@@ -66,6 +67,7 @@ class StepBench:
     data_root: str | None = None
     num_workers: int | None = None
     augment_device: AugmentDevice = "cpu"
+    fused_norm: bool = False
 
 
 @dataclass(frozen=True)
@@ -192,8 +194,11 @@ def measure_step(bench: StepBench, batch_size: int, has_floor: bool = False) -> 
 
 
 def _step(bench: StepBench, task: DetectTask, device: torch.device, pixels: Tensor | None) -> TrainStep:
+    network = _network(bench, task, device)
+    if bench.fused_norm:
+        use_norm_kernel(network)
     return TrainStep(
-        TrainState(_network(bench, task, device)),
+        TrainState(network),
         task,
         build_schedule(ScheduleConfig(), RunLength(1000, 10)),
         StepConfig((bench.image_size_px, bench.image_size_px), resolve_precision(bench.precision, device)),

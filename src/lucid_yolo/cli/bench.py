@@ -173,7 +173,7 @@ def _step(arguments: list[str]) -> int:
     from lucid_yolo.runtime.environment import environment
 
     names = ["variant", "num_classes", "image_size", "precision", "device", "num_steps"]
-    names += ["data_root", "num_workers", "augment_device"]
+    names += ["data_root", "num_workers", "augment_device", "fused_norm"]
     bench = StepBench(**{{"image_size": "image_size_px"}.get(name, name): args[name] for name in names})
     sizes = [
         (batch_size, capacity) for batch_size in _as_list(args.batch_sizes) for capacity in _as_list(args.capacity)
@@ -214,6 +214,9 @@ def _step_parser() -> ArgumentParser:
     parser.add_argument("--num_workers", type=int | None, default=None, help="Loader processes; default one per core.")
     parser.add_argument(
         "--augment_device", type=Literal["cpu", "gpu"], default="cpu", help="Where the loader's images are varied."
+    )
+    parser.add_argument(
+        "--fused_norm", type=bool, default=False, nargs="?", const=True, help="Use the normalisation kernels."
     )
     _add_outputs(parser)
     return parser

@@ -27,10 +27,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> ArgumentParser:
     parser = make_parser("lucid-eval", "COCO average precision of both heads of a checkpoint, with their difference.")
     inputs = parser.add_argument_group("input")
-    inputs.add_argument("--ckpt_path", type=str, required=True, help="checkpoint or exported file")
+    inputs.add_argument("--ckpt_path", type=str | None, default=None, help="checkpoint or exported file")
     inputs.add_argument("--data_root", type=str, required=True, help="data set: a folder or a data YAML")
     inputs.add_argument("--split", type=Literal["train", "val", "test"], default="val", help="which part of it")
     inputs.add_argument("--num_workers", type=int | None, default=None, help="reading processes; default: one per core")
+    inputs.add_argument(
+        "--compare", type=str, nargs=2, metavar=("A", "B"), help="two COCO results files, instead of a checkpoint"
+    )
+    more = parser.add_argument_group("more numbers")
+    more.add_argument(
+        "--size_buckets", type=list[float], default=[], help="sides in source pixels, such as [0,16,32,96]: AP of each"
+    )
+    more.add_argument("--bootstrap", type=int, default=0, help="draws of images for 95-percent intervals, such as 1000")
     output = parser.add_argument_group("output")
     output.add_argument("--json", type=str | None, default=None, help="write every number to this file")
     output.add_argument(
@@ -42,11 +50,28 @@ def _parser() -> ArgumentParser:
 
 
 def _run(config: Namespace) -> int:
+    if config.bootstrap < 0:
+        raise ValueError(f"bootstrap: expected 0 or more draws, found {config.bootstrap}")
+    if (config.ckpt_path is None) == (config.compare is None):
+        found = "neither" if config.compare is None else "both"
+        raise ValueError(f"expected either --ckpt_path or --compare A.json B.json, found {found}")
+    if config.compare is not None:
+        from lucid_yolo.cli.compare import run_comparison
+
+        result = run_comparison(config)
+        if config.json is not None:
+            _write_json(config.json, result, indent=2)
+        return 0
+    return _evaluate(config)
+
+
+def _evaluate(config: Namespace) -> int:
     from lucid_yolo.data.dataset import open_split
     from lucid_yolo.evaluate.coco_rows import to_coco_rows
     from lucid_yolo.predict.backends import open_detector
     from lucid_yolo.runtime.detector import choose_device
     from lucid_yolo.runtime.evaluation import evaluate_split
+    from lucid_yolo.runtime.evaluation_extras import evaluation_extras
 
     choose_device(config.device)
     split = open_split(config.data_root, config.split)
@@ -58,11 +83,12 @@ def _run(config: Namespace) -> int:
     start = time.perf_counter()
     evaluation = evaluate_split(detector, split, config.batch_size, config.num_workers)
     seconds = time.perf_counter() - start
-    print_tables(evaluation, f"{config.ckpt_path} on {config.data_root}, {config.split}")
+    extras = evaluation_extras(evaluation, split, config.size_buckets, config.bootstrap)
+    print_tables(evaluation, f"{config.ckpt_path} on {config.data_root}, {config.split}", extras)
     if config.json is not None:
         report: dict[str, Any] = {key: config[key] for key in ("ckpt_path", "data_root", "split", "batch_size")}
         report |= {"device": str(detector.device), "precision": detector.precision, "model": detector.meta.to_dict()}
-        report |= {"label_rows": split.account.to_dict()["rows"], **evaluation.report()}
+        report |= {"label_rows": split.account.to_dict()["rows"], **evaluation.report(), **extras.to_dict()}
         _write_json(config.json, report, indent=2)
     if config.save_predictions is not None:
         _write_json(config.save_predictions, to_coco_rows(evaluation.detections["one_to_one"], split.class_map))
@@ -72,9 +98,11 @@ def _run(config: Namespace) -> int:
         facts = {key: config[key] for key in ("ckpt_path", "data_root", "split", "batch_size")}
         facts |= {
             "precision": detector.precision,
-            "images per second": f"{len(split.records) / seconds:.1f}, all in all",
+            "images per second": f"{len(split.records) / seconds:.1f}",
         }
-        write_evaluation_report(Path(config.report), evaluation, split, detector.meta, facts, str(detector.device))
+        write_evaluation_report(
+            Path(config.report), evaluation, split, detector.meta, facts, str(detector.device), extras
+        )
     return 0
 
 

@@ -38,7 +38,9 @@ def _parser() -> ArgumentParser:
     inputs = parser.add_argument_group("input")
     inputs.add_argument("--ckpt_path", type=str, required=True, help="checkpoint")
     output = parser.add_argument_group("output")
-    output.add_argument("--format", type=str, default="onnx", help="onnx, safetensors")
+    output.add_argument(
+        "--format", type=str, default="onnx", help="onnx, web, openvino, torchscript, executorch, litert, safetensors"
+    )
     output.add_argument("--output", type=str | None, default=None, help="file to write; default: beside the checkpoint")
     output.add_argument(
         "--image_size", type=int, nargs="+", default=None, help="side, or height and width; default: as trained"
@@ -48,6 +50,12 @@ def _parser() -> ArgumentParser:
     )
     output.add_argument("--half", action="store_true", help="float16 but for the last layers; input and output float32")
     output.add_argument("--max_det", type=int, default=300, help="detections per picture")
+    output.add_argument(
+        "--web_runtime",
+        type=str | None,
+        default=None,
+        help="web: folder of the npm package onnxruntime-web to copy from",
+    )
     gate = parser.add_argument_group("gate")
     gate.add_argument("--verify", type=bool, default=True, help="compare the file with eager after writing it")
     gate.add_argument("--source", type=str, nargs="+", default=None, help="compare on these pictures, files or folders")
@@ -57,6 +65,7 @@ def _parser() -> ArgumentParser:
 
 
 def _run(config: Namespace) -> int:
+    from lucid_yolo.export import web
     from lucid_yolo.export.formats import find_format, write
     from lucid_yolo.runtime.detector import read_network
 
@@ -65,9 +74,15 @@ def _run(config: Namespace) -> int:
     meta = _deployed_meta(config, model)
     source = Path(config.ckpt_path)
     path = source.with_suffix(target.suffix) if config.output is None else Path(config.output)
+    if path.suffix != target.suffix:
+        raise ValueError(f"output: expected a name that ends in {target.suffix or 'no suffix'}, found {path.name}")
+    if config.web_runtime is not None and config.format != "web":
+        raise ValueError(f"web_runtime: belongs to format web, found format {config.format}")
     if path.resolve() == source.resolve():
         raise ValueError(f"output: expected another file than the checkpoint, found {path}")
     write(config.format, network, meta, path)
+    if config.web_runtime is not None:
+        web.vendor(path, Path(config.web_runtime))
     print(f"written: {path} ({_mebibytes(path):.1f} MiB, {config.format}, {meta.precision})")
     return _verify(config, network, meta, target.opened(path)) if config.verify else 0
 

@@ -394,4 +394,4 @@ def _report(cli: RunCLI, command: str) -> None:
     split = cli.datamodule.splits[name]
     plots = draw_evaluation(evaluation, split, meta.image_size_px, cli.run_dir, name)
     device = str(cli.trainer.strategy.root_device)
-    write_evaluation_report(cli.run_dir / "report.html", evaluation, split, meta, header, device, plots)
+    write_evaluation_report(cli.run_dir / "report.html", evaluation, split, meta, header, device, plots=plots)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lightning.pytorch import Trainer
@@ -15,7 +15,7 @@ from lucid_yolo.engine.module import DetectorModule
 from lucid_yolo.engine.recording import prepare_step
 from lucid_yolo.runtime.checkpoint_file import NETWORK_PREFIX, SECTION, read_checkpoint
 from lucid_yolo.runtime.evaluation import check_classes
-from lucid_yolo.runtime.speed import OPTIONS, Speed, SpeedChoice, choose_speed
+from lucid_yolo.runtime.speed import OPTIONS, ROUNDING_OPTIONS, Speed, SpeedChoice, choose_speed
 from lucid_yolo.runtime.state import TrainState
 from lucid_yolo.runtime.step import TrainStep
 
@@ -91,7 +91,10 @@ def build_arms(
     module.settle_batch_size(choice.options)
     if ckpt_path is None:
         module.initialize()
-    steps = [module.make_step(copy.deepcopy(network), options) for options in (frozenset[str](), choice.options)]
+    steps = [
+        module.make_step(copy.deepcopy(network), options)
+        for options in (choice.options & ROUNDING_OPTIONS, choice.options)
+    ]
     if ckpt_path is not None:
         checkpoint = read_checkpoint(ckpt_path)
         for step in steps:
@@ -108,7 +111,7 @@ def build_arms(
 
 def compared_speed(speed: Speed) -> Speed:
     """Return what plain execution is compared with: the options set to true, else whatever is possible here."""
-    is_explicit = any(getattr(speed, field.name) for field in fields(speed) if field.name in OPTIONS)
+    is_explicit = any(getattr(speed, name) for name in OPTIONS if name not in ROUNDING_OPTIONS)
     return speed if is_explicit else replace(speed, accelerate="auto")
 
 

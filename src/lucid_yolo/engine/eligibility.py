@@ -11,9 +11,11 @@ STEP_HOOKS = ("on_before_zero_grad", "on_before_backward", "on_after_backward", 
 
 def speed_obstacles(trainer: Trainer) -> dict[str, list[str]]:
     """Return for every option of ``Speed`` why it cannot be used under this Trainer."""
+    kernel = [reason] if (reason := missing_for_kernel(trainer.strategy.root_device)) else []
     return {
         "capture_step": recording_obstacles(trainer),
-        "fused_assignment": [reason] if (reason := missing_for_kernel(trainer.strategy.root_device)) else [],
+        "fused_assignment": kernel,
+        "fused_norm": kernel,
     }
 
 

@@ -25,7 +25,7 @@ from lucid_yolo.engine.finetune import read_weights, transfer_weights
 from lucid_yolo.engine.strategy import ProcessGroupCollective, StepDDPStrategy, gather_objects
 from lucid_yolo.models.freeze import frozen_parameters
 from lucid_yolo.models.head import BRANCHES
-from lucid_yolo.models.network import Network
+from lucid_yolo.models.network import Network, use_norm_kernel
 from lucid_yolo.models.scales import STRIDES, Variant
 from lucid_yolo.optim.musgd import MuSGDConfig
 from lucid_yolo.optim.schedule import RunLength, ScheduleConfig, build_schedule
@@ -178,6 +178,8 @@ class DetectorModule(LightningModule):
             options: Names of the options of ``Speed`` that change how the step is built; recording starts later.
         """
         size_px, device = self.meta.image_size_px, next(network.parameters()).device
+        if "fused_norm" in options:
+            use_norm_kernel(network)
         config = StepConfig(
             (size_px, size_px),
             resolve_precision(self.precision, device),

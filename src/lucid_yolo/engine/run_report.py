@@ -86,7 +86,7 @@ class RunReport(Callback):
         cards: tuple[Card, ...] = ()
         sections: list[Section] = []
         if evaluation is not None and split is not None:
-            cards, sections = headline_cards(evaluation), [*evaluation_sections(evaluation, split, drawn.plots)]
+            cards, sections = headline_cards(evaluation), [*evaluation_sections(evaluation, split, plots=drawn.plots)]
         metrics = self.run_dir / "metrics.csv"
         if MetricsFile(metrics).rows:
             curves = drawn.curves or plot_training(metrics)

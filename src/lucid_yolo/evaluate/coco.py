@@ -197,33 +197,48 @@ def evaluate_boxes(
     """
     if max_detections < 1:
         raise ValueError(f"max_detections: expected at least 1, found {max_detections}")
-    pairs = pair_by_image(records, detections, len(class_map))
+    truths, is_crowd, found, score = box_tables(records, detections, len(class_map))
     caps = sorted({min(1, max_detections), min(10, max_detections), max_detections})
-    truths, is_crowd = _truth_table([p[0] for p in pairs])
-    found, score = _found_table([p[1] for p in pairs])
     tables = precision_recall(truths, is_crowd, found, score, len(class_map), caps)
     ap, recall = tables.precision, tables.recall
     ar = recall[..., -1]
     per_class = _class_table(class_map, truths.take(~is_crowd), ap)
     return BoxMetrics(
-        map=_mean(ap[..., AREA_ALL]),
-        map50=_mean(ap[:, IOU_50, :, AREA_ALL]),
-        map75=_mean(ap[:, IOU_75, :, AREA_ALL]),
-        map_small=_mean(ap[..., AREA_SMALL]),
-        map_medium=_mean(ap[..., AREA_MEDIUM]),
-        map_large=_mean(ap[..., AREA_LARGE]),
-        ar_1=_mean(recall[:, :, AREA_ALL, 0]),
-        ar_10=_mean(recall[:, :, AREA_ALL, caps.index(min(10, max_detections))]),
-        ar_max=_mean(ar[..., AREA_ALL]),
-        ar_small=_mean(ar[..., AREA_SMALL]),
-        ar_medium=_mean(ar[..., AREA_MEDIUM]),
-        ar_large=_mean(ar[..., AREA_LARGE]),
+        map=mean_defined(ap[..., AREA_ALL]),
+        map50=mean_defined(ap[:, IOU_50, :, AREA_ALL]),
+        map75=mean_defined(ap[:, IOU_75, :, AREA_ALL]),
+        map_small=mean_defined(ap[..., AREA_SMALL]),
+        map_medium=mean_defined(ap[..., AREA_MEDIUM]),
+        map_large=mean_defined(ap[..., AREA_LARGE]),
+        ar_1=mean_defined(recall[:, :, AREA_ALL, 0]),
+        ar_10=mean_defined(recall[:, :, AREA_ALL, caps.index(min(10, max_detections))]),
+        ar_max=mean_defined(ar[..., AREA_ALL]),
+        ar_small=mean_defined(ar[..., AREA_SMALL]),
+        ar_medium=mean_defined(ar[..., AREA_MEDIUM]),
+        ar_large=mean_defined(ar[..., AREA_LARGE]),
         per_class=per_class,
         max_detections=max_detections,
-        num_images=len(pairs),
+        num_images=len(records),
         num_objects=sum(c.num_objects for c in per_class),
         num_cut_objects=_count_cut_objects(records, max_detections),
     )
+
+
+def box_tables(
+    records: Sequence[ImageRecord], detections: Sequence[ImageDetections], num_classes: int
+) -> tuple[BoxTable, NDArray[np.bool_], BoxTable, NDArray[np.float64]]:
+    """Return ground truth, which of its rows are crowds, detections and their scores; images are ranked by their ids.
+
+    Args:
+        records: Ground truth, every image id once.
+        detections: At most one entry per image.
+        num_classes: Labels must lie below it.
+
+    Raises:
+        ValueError: An image id repeats or is unknown, or a label is out of range.
+    """
+    pairs = pair_by_image(records, detections, num_classes)
+    return *_truth_table([p[0] for p in pairs]), *_found_table([p[1] for p in pairs])
 
 
 def _truth_table(records: Sequence[ImageRecord]) -> tuple[BoxTable, NDArray[np.bool_]]:
@@ -266,8 +281,8 @@ def _class_table(class_map: ClassMap, objects: BoxTable, ap: NDArray[np.float64]
             label=label,
             source_id=class_map.source_ids[label],
             name=class_map.names[label],
-            ap=_mean(ap[label, ..., AREA_ALL]),
-            ap50=_mean(ap[label, IOU_50, :, AREA_ALL]),
+            ap=mean_defined(ap[label, ..., AREA_ALL]),
+            ap50=mean_defined(ap[label, IOU_50, :, AREA_ALL]),
             num_objects=int(num_objects[label]),
             num_images=int(num_images[label]),
         )
@@ -275,7 +290,7 @@ def _class_table(class_map: ClassMap, objects: BoxTable, ap: NDArray[np.float64]
     )
 
 
-def _mean(values: NDArray[np.float64]) -> float:
+def mean_defined(values: NDArray[np.float64]) -> float:
     """Return the mean of what is defined (the evaluator writes -1 where nothing is), NaN when nothing is."""
     defined = values[values > -1]
     return float(defined.mean()) if len(defined) else math.nan

@@ -1,8 +1,9 @@
 """Which detection finds which object: the COCO evaluator's greedy matching, for all images and classes at once.
 
 A detection is compared with the objects of its image and class, and takes one of them separately for each of ten IoU
-thresholds and four ranges of area: forty decisions. They are the forty low bits of one integer, so that a detection
-meets an object in a few integer operations, and one such operation serves many images and classes together.
+thresholds and for each range of area, of which COCO has four: forty decisions. They are the low bits of one integer, so
+that a detection meets an object in a few integer operations, and one such operation serves many images and classes
+together.
 
 Source: the COCO detection evaluation.
 """
@@ -11,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from functools import cached_property
 from itertools import groupby
 
 import numpy as np
@@ -24,9 +24,8 @@ Bools = NDArray[np.bool_]
 IOU_THRESHOLDS = np.linspace(0.5, 0.95, 10)
 AREA_RANGES_SRC = np.array([[0.0, 1e10], [0.0, 32.0**2], [32.0**2, 96.0**2], [96.0**2, 1e10]])
 NUM_IOUS, NUM_AREAS = len(IOU_THRESHOLDS), len(AREA_RANGES_SRC)
-AREA_SHIFTS = np.arange(NUM_AREAS, dtype=np.int64) * NUM_IOUS
+MAX_AREAS = 63 // NUM_IOUS
 ALL_IOUS = (1 << NUM_IOUS) - 1
-ALL_AREAS = int((1 << AREA_SHIFTS).sum())
 PAIRS_AT_ONCE = 1 << 17
 
 
@@ -59,10 +58,9 @@ class BoxTable:
         """Return some of the rows."""
         return BoxTable(*(getattr(self, f.name)[rows] for f in fields(self)))
 
-    @cached_property
-    def is_outside(self) -> Bools:
-        """``[n, area]`` whether each box lies outside each range of area."""
-        low, high = AREA_RANGES_SRC.T
+    def is_outside(self, areas_src: Floats) -> Bools:
+        """Return ``[n, area]``, whether each box lies outside each range (low, high) of area; both ends are inside."""
+        low, high = areas_src.T
         area = self.area_src[:, None]
         is_outside: Bools = (area < low) | (area > high)
         return is_outside
@@ -98,7 +96,9 @@ def rank_in_group(group: Ints) -> Ints:
     return rank
 
 
-def match_boxes(truths: BoxTable, is_crowd: Bools, found: BoxTable, num_classes: int) -> Matches:
+def match_boxes(
+    truths: BoxTable, is_crowd: Bools, found: BoxTable, num_classes: int, areas_src: Floats = AREA_RANGES_SRC
+) -> Matches:
     """Match the detections of all images and classes.
 
     The best detection chooses first. It takes the object of largest IoU, the last in file order among equals, that no
@@ -110,12 +110,15 @@ def match_boxes(truths: BoxTable, is_crowd: Bools, found: BoxTable, num_classes:
         is_crowd: Rows of it that never count and whose IoU is the covered share of the detection.
         found: Detections, best first within an image and class.
         num_classes: Labels lie below it.
+        areas_src: ``[area, 2]`` ranges of area, at most :data:`MAX_AREAS`.
     """
-    outside = _bits_of_areas(found.is_outside)
+    assert len(areas_src) <= MAX_AREAS
+    all_areas = sum(1 << NUM_IOUS * area for area in range(len(areas_src)))
+    outside = _bits_of_areas(found.is_outside(areas_src))
     det, truth, iou = _overlapping_pairs(truths, is_crowd, found, num_classes)
     candidate, owner = np.unique(det, return_inverse=True)
-    reached = ((1 << np.searchsorted(IOU_THRESHOLDS, iou, side="right")) - 1) * ALL_AREAS
-    not_counting = _bits_of_areas(truths.is_outside | is_crowd[:, None])
+    reached = ((1 << np.searchsorted(IOU_THRESHOLDS, iou, side="right")) - 1) * all_areas
+    not_counting = _bits_of_areas(truths.is_outside(areas_src) | is_crowd[:, None])
     taken = np.zeros(len(truths), dtype=np.int64)
     hits = np.zeros((2, len(candidate)), dtype=np.int64)  # on objects that count, and on others
 
@@ -137,7 +140,8 @@ def match_boxes(truths: BoxTable, is_crowd: Bools, found: BoxTable, num_classes:
 
 def _bits_of_areas(flags: Bools) -> Ints:
     """Return flags ``[n, area]`` as decision bits, the same for every IoU threshold."""
-    bits: Ints = (flags.astype(np.int64) << AREA_SHIFTS).sum(axis=1) * ALL_IOUS
+    shifts = np.arange(flags.shape[1], dtype=np.int64) * NUM_IOUS
+    bits: Ints = (flags.astype(np.int64) << shifts).sum(axis=1) * ALL_IOUS
     return bits
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lucid_yolo.evaluate.matching import (
-    NUM_AREAS,
+    AREA_RANGES_SRC,
     NUM_IOUS,
     Bools,
     BoxTable,
@@ -36,8 +36,70 @@ class PrecisionRecall:
     recall: Floats
 
 
+@dataclass(frozen=True)
+class MatchedSplit:
+    """The detections of a split, best first, and what was decided about them.
+
+    Attributes:
+        truths: Ground truth.
+        is_crowd: Its rows that never count.
+        found: Detections that are used.
+        rank: Their rank in image and class.
+        matches: The decisions.
+        areas_src: ``[area, 2]`` ranges of area that were decided about.
+        num_classes: Number of classes ``K``.
+    """
+
+    truths: BoxTable
+    is_crowd: Bools
+    found: BoxTable
+    rank: Ints
+    matches: Matches
+    areas_src: Floats
+    num_classes: int
+
+    def rows_of_classes(self) -> list[Ints]:
+        """Return for each class the rows of its detections, best first."""
+        by_label = np.argsort(self.found.label, kind="stable")
+        return np.split(by_label, np.searchsorted(self.found.label[by_label], np.arange(1, self.num_classes)))
+
+
+def match_split(
+    truths: BoxTable,
+    is_crowd: Bools,
+    found: BoxTable,
+    score: Floats,
+    num_classes: int,
+    cap: int,
+    areas_src: Floats = AREA_RANGES_SRC,
+) -> MatchedSplit:
+    """Rank and match the detections of a split.
+
+    Args:
+        truths: Ground truth, in order of images.
+        is_crowd: Its rows that never count.
+        found: Detections, in order of images.
+        score: Higher is more certain; equal scores rank in row order.
+        num_classes: Number of classes ``K``.
+        cap: Detections used per image and class.
+        areas_src: ``[area, 2]`` ranges of area.
+    """
+    by_score = np.argsort(-score, kind="stable")
+    rank = rank_in_group(found.image[by_score] * num_classes + found.label[by_score])
+    is_used = rank < cap
+    found, rank = found.take(by_score[is_used]), rank[is_used]
+    matches = match_boxes(truths, is_crowd, found, num_classes, areas_src)
+    return MatchedSplit(truths, is_crowd, found, rank, matches, areas_src, num_classes)
+
+
 def precision_recall(
-    truths: BoxTable, is_crowd: Bools, found: BoxTable, score: Floats, num_classes: int, caps: Sequence[int]
+    truths: BoxTable,
+    is_crowd: Bools,
+    found: BoxTable,
+    score: Floats,
+    num_classes: int,
+    caps: Sequence[int],
+    areas_src: Floats = AREA_RANGES_SRC,
 ) -> PrecisionRecall:
     """Match and count the detections of a split.
 
@@ -48,22 +110,18 @@ def precision_recall(
         score: Higher is more certain; equal scores rank in row order.
         num_classes: Number of classes ``K``.
         caps: Detections used per image and class, rising.
+        areas_src: ``[area, 2]`` ranges of area.
     """
-    by_score = np.argsort(-score, kind="stable")
-    rank = rank_in_group(found.image[by_score] * num_classes + found.label[by_score])
-    is_used = rank < caps[-1]
-    found, rank = found.take(by_score[is_used]), rank[is_used]
-    matches, is_inside = match_boxes(truths, is_crowd, found, num_classes), ~found.is_outside
-    by_label = np.argsort(found.label, kind="stable")
-    ends = np.searchsorted(found.label[by_label], np.arange(num_classes + 1))
-    precision = np.full((num_classes, NUM_IOUS, NUM_RECALLS, NUM_AREAS), -1.0)
-    recall = np.full((num_classes, NUM_IOUS, NUM_AREAS, len(caps)), -1.0)
-    counting = ~(truths.is_outside | is_crowd[:, None])
-    for area in range(NUM_AREAS):
+    split = match_split(truths, is_crowd, found, score, num_classes, caps[-1], areas_src)
+    rows_of_classes = split.rows_of_classes()
+    precision = np.full((num_classes, NUM_IOUS, NUM_RECALLS, len(areas_src)), -1.0)
+    recall = np.full((num_classes, NUM_IOUS, len(areas_src), len(caps)), -1.0)
+    counting = ~(truths.is_outside(areas_src) | is_crowd[:, None])
+    for area in range(len(areas_src)):
         num_objects = np.bincount(truths.label[counting[:, area]], minlength=num_classes)
         for label in np.flatnonzero(num_objects):
-            rows = by_label[ends[label] : ends[label + 1]]
-            hits = _count(matches.take(rows), is_inside[rows, area], rank[rows], area)
+            rows = rows_of_classes[label]
+            hits = _count(split.matches.take(rows), split.rank[rows], area)
             recall[label, :, area] = hits.num_within(caps) / num_objects[label]
             precision[label, :, :, area] = hits.precision_at(RECALLS, int(num_objects[label]))
     return PrecisionRecall(precision, recall)
@@ -104,10 +162,11 @@ class _Hits:
         return precision
 
 
-def _count(matches: Matches, is_inside: Bools, rank: Ints, area: int) -> _Hits:
-    """Return what one range of area needs; a detection that is no candidate is wrong where it is inside."""
+def _count(matches: Matches, rank: Ints, area: int) -> _Hits:
+    """Return what one range of area needs; a detection that is no candidate is wrong where it is not ignored."""
     candidates = np.flatnonzero(matches.is_candidate)
     bits = np.arange(area * NUM_IOUS, (area + 1) * NUM_IOUS)[:, None]
     is_hit, is_ignored = ((x[candidates] >> bits) & 1 == 1 for x in (matches.hit, matches.ignored))
-    num_others = np.cumsum(is_inside & ~matches.is_candidate)[candidates]
+    is_wrong = ~matches.is_candidate & ((matches.ignored >> bits[0, 0]) & 1 == 0)
+    num_others = np.cumsum(is_wrong)[candidates]
     return _Hits(is_hit, num_others + np.cumsum(~is_ignored, axis=1), rank[candidates])

@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from lucid_yolo.geometry.topk import top_k
 from lucid_yolo.models.head import Branch, OutputConv
 from lucid_yolo.models.network import Network, fuse
 from lucid_yolo.models.scales import STRIDES
@@ -29,8 +28,8 @@ class DeployedNetwork(nn.Module):
         network: A trained network; it is not changed.
         max_detections: Rows per picture ``D``; rows that hold nothing have score 0.
         is_half: Compute everything before the last layers in float16; input and output stay float32.
-        has_exact_ties: Rank by unique integer keys, which orders equals in any runtime. False ranks by the scores
-            alone, for formats whose own top-k puts the lower index first or that have no such integers.
+        has_exact_ties: Rank by a stable sort, slower than a top-k, for formats whose top-k promises no order of equals
+            and that have the sort.
     """
 
     def __init__(
@@ -76,7 +75,8 @@ class DeployedNetwork(nn.Module):
         num_classes, num_points = class_logit.shape[1:]
         num_kept = min(self.max_detections, num_points)
         _, point_index = self._top(class_logit.amax(1).sigmoid(), num_kept)
-        point_index = point_index.sort(-1).values
+        # In order of position. As a top-k of floats, since not every runtime sorts integers; they are below 2**24.
+        point_index = point_index.float().neg().topk(num_kept, -1).values.neg().long()
         kept_logit = class_logit.gather(2, point_index.unsqueeze(1).expand(-1, num_classes, -1))
         prob = kept_logit.sigmoid().transpose(1, 2).flatten(1)
         score, pair_index = self._top(prob, min(self.max_detections, num_kept * num_classes))
@@ -84,11 +84,13 @@ class DeployedNetwork(nn.Module):
         return score, point_index.gather(1, chosen), pair_index - chosen * num_classes
 
     def _top(
-        self, values: Float[Tensor, "B N"], k: int | torch.SymInt
+        self, values: Float[Tensor, "B N"], k: int | torch.SymInt | Tensor
     ) -> tuple[Float[Tensor, "B k"], Int[Tensor, "B k"]]:
+        """Return the best values and their index; while torch traces a graph, ``k`` may be symbolic or a tensor."""
         if self.has_exact_ties:
-            return top_k(values, int(k))
-        found = values.topk(k, -1)
+            ranked = values.sort(dim=-1, descending=True, stable=True)
+            return ranked.values[:, :k], ranked.indices[:, :k]
+        found = values.topk(k, -1)  # type: ignore[arg-type]
         return found.values, found.indices
 
     def _boxes(

@@ -38,6 +38,15 @@ class Format:
 
 FORMATS: dict[str, Format] = {
     "onnx": Format(".onnx", ("onnx", "onnxscript", "onnxruntime"), "export"),
+    "web": Format(
+        ".web", ("onnx", "onnxscript", "onnxruntime"), "export", "model.onnx", has_half=False, has_dynamic_size=False
+    ),
+    "openvino": Format(".xml", ("openvino", "onnx", "onnxscript"), "export"),
+    "torchscript": Format(".torchscript", has_dynamic_size=False),
+    "executorch": Format(".pte", ("executorch.runtime",), "executorch", has_half=False, has_dynamic_size=False),
+    "litert": Format(
+        ".tflite", ("litert_torch", "ai_edge_litert.interpreter"), "litert", has_half=False, has_dynamic_size=False
+    ),
     "safetensors": Format(".safetensors"),
 }
 

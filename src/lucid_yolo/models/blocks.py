@@ -13,6 +13,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from lucid_yolo.kernels.norm_act import NormActImplementation, norm_act
+
 BN_EPS = 1e-3
 BN_MOMENTUM = 0.03
 
@@ -73,10 +75,16 @@ class ConvNormAct(nn.Module):
         )
         self.norm: nn.Module = BatchNorm2d(out_channels)
         self.act: nn.Module = nn.SiLU() if has_act else nn.Identity()
+        self.norm_implementation: NormActImplementation = "reference"
 
     def forward(self, x: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D h w"]:
-        """Apply the three layers."""
-        return self.act(self.norm(self.conv(x)))
+        """Apply the three layers; in training the last two may be one operation."""
+        x, norm = self.conv(x), self.norm
+        if self.norm_implementation == "reference" or not (norm.training and isinstance(norm, BatchNorm2d)):
+            return self.act(norm(x))
+        has_act = isinstance(self.act, nn.SiLU)
+        statistics = norm.running_mean, norm.running_var, BN_MOMENTUM, BN_EPS
+        return norm_act(x, norm.weight, norm.bias, *statistics, has_act, self.norm_implementation)
 
 
 class Bottleneck(nn.Module):

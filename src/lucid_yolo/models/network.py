@@ -80,6 +80,13 @@ def fuse(network: Network, branches: Sequence[str] = ("one_to_one",)) -> Network
     return fused
 
 
+def use_norm_kernel(network: nn.Module) -> None:
+    """Let a network in training normalise and activate in one kernel; its parameters and names stay as they are."""
+    for module in network.modules():
+        if isinstance(module, ConvNormAct):
+            module.norm_implementation = "kernel"
+
+
 def _fold(block: ConvNormAct, norm: BatchNorm2d) -> None:
     weight, bias = fuse_conv_bn_weights(
         block.conv.weight, None, norm.running_mean, norm.running_var, BN_EPS, norm.weight, norm.bias

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import json
+import warnings
+import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +17,14 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from lucid_yolo.models.head import BRANCHES
-from lucid_yolo.runtime.deployed_meta import INPUT_NAME, DeployedMeta
+from lucid_yolo.runtime.deployed_meta import (
+    EXECUTORCH_METHOD,
+    INPUT_NAME,
+    LITERT_ENTRY,
+    RT_INFO_SECTION,
+    TORCHSCRIPT_ENTRY,
+    DeployedMeta,
+)
 from lucid_yolo.runtime.detector import Detector, ImageDetector, choose_device
 from lucid_yolo.runtime.precision import PrecisionName
 from lucid_yolo.structures import Detections
@@ -122,7 +132,7 @@ def open_detector(
 
     Args:
         path: Checkpoint, or a file with a suffix of :data:`BACKENDS`.
-        device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ...
+        device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ...; for an exported file ``auto`` is the CPU.
         precision: Of a checkpoint's network; an exported file keeps its own, so only ``auto`` goes with it.
         branches: Head branches of a checkpoint to run; a file has the deployed one alone.
         is_fused: Fold a checkpoint's batch normalisation.
@@ -137,15 +147,22 @@ def open_detector(
         return Detector.from_checkpoint(path, device, precision, branches, is_fused)
     if not path.is_file():
         raise FileNotFoundError(f"exported file: found no file {path}")
-    chosen = choose_device("cpu" if device == "auto" and not backend.runs_on_gpu else device)
+    chosen = choose_device("cpu" if device == "auto" else device)
     if chosen.type != "cpu" and not backend.runs_on_gpu:
         raise ValueError(f"device: a {path.suffix} file runs on the cpu here, found {device!r}")
     if backend.extra:
         require(backend.package, backend.extra, f"running a {path.suffix} file")
-    detector = ExportedDetector(backend.open(path, chosen), path, chosen)
+    detector = ExportedDetector(_open(backend, path, chosen), path, chosen)
     if precision not in ("auto", detector.precision):
         raise ValueError(f"precision: {path} was exported in {detector.precision}, found {precision!r}; leave it out")
     return detector
+
+
+def _open(backend: Backend, path: Path, device: torch.device) -> Program:
+    try:
+        return backend.open(path, device)
+    except Exception as error:  # every runtime has its own
+        raise ValueError(f"{path} cannot be read: {str(error).partition(chr(10))[0]}") from error
 
 
 def _open_onnx(path: Path, device: torch.device) -> Program:
@@ -158,10 +175,7 @@ def _open_onnx(path: Path, device: torch.device) -> Program:
         if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
             raise ValueError(f"device: this onnxruntime has no CUDA, found {device}; take cpu or onnxruntime-gpu")
         providers.insert(0, ("CUDAExecutionProvider", {"device_id": device.index or 0}))
-    try:
-        session = onnxruntime.InferenceSession(str(path), options, providers=providers)
-    except Exception as error:
-        raise ValueError(f"{path} cannot be read: {str(error).partition(chr(10))[0]}") from error
+    session = onnxruntime.InferenceSession(str(path), options, providers=providers)
 
     def run(pixels: np.ndarray) -> np.ndarray:
         output: np.ndarray = session.run(None, {INPUT_NAME: pixels})[0]
@@ -170,4 +184,80 @@ def _open_onnx(path: Path, device: torch.device) -> Program:
     return Program(dict(session.get_modelmeta().custom_metadata_map), run)
 
 
-BACKENDS: dict[str, Backend] = {".onnx": Backend(_open_onnx, "onnxruntime", "export")}
+def _open_openvino(path: Path, _device: torch.device) -> Program:
+    import openvino
+
+    core = openvino.Core()
+    model = core.read_model(path)
+    entries = model.get_rt_info(RT_INFO_SECTION).astype(dict) if model.has_rt_info(RT_INFO_SECTION) else {}
+    options = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": torch.get_num_threads()}
+    compiled = core.compile_model(model, "CPU", options)
+
+    def run(pixels: np.ndarray) -> np.ndarray:
+        output: np.ndarray = compiled({INPUT_NAME: pixels})[0]
+        return output
+
+    return Program(
+        {name: str(entry.value if hasattr(entry, "value") else entry) for name, entry in entries.items()}, run
+    )
+
+
+def _open_torchscript(path: Path, device: torch.device) -> Program:
+    extra = {TORCHSCRIPT_ENTRY: ""}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        module = torch.jit.load(  # type: ignore[no-untyped-call]
+            str(path), map_location=device, _extra_files=extra
+        )
+
+    def run(pixels: np.ndarray) -> np.ndarray:
+        with torch.inference_mode():
+            output: np.ndarray = module(torch.from_numpy(pixels).to(device)).cpu().numpy()
+        return output
+
+    return Program(json.loads(extra[TORCHSCRIPT_ENTRY] or "{}"), run)
+
+
+def _open_executorch(path: Path, _device: torch.device) -> Program:
+    from executorch.runtime import Runtime
+
+    program = Runtime.get().load_program(path)
+    entries: dict[str, str] = {}
+    if EXECUTORCH_METHOD in program.method_names:
+        entries = json.loads(program.load_method(EXECUTORCH_METHOD).execute([])[0])
+    method = program.load_method("forward")
+
+    def run(pixels: np.ndarray) -> np.ndarray:
+        output: np.ndarray = method.execute([torch.from_numpy(pixels)])[0].numpy()
+        return output
+
+    return Program(entries, run, has_fixed_batch=True)
+
+
+def _open_litert(path: Path, _device: torch.device) -> Program:
+    from ai_edge_litert.interpreter import Interpreter
+
+    entries: dict[str, str] = {}
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            entries = json.loads(archive.read(LITERT_ENTRY)) if LITERT_ENTRY in archive.namelist() else {}
+    interpreter = Interpreter(str(path), num_threads=torch.get_num_threads())
+    interpreter.allocate_tensors()
+    source, target = (x[0]["index"] for x in (interpreter.get_input_details(), interpreter.get_output_details()))
+
+    def run(pixels: np.ndarray) -> np.ndarray:
+        interpreter.set_tensor(source, pixels)
+        interpreter.invoke()
+        output: np.ndarray = interpreter.get_tensor(target)
+        return output
+
+    return Program(entries, run, has_fixed_batch=True)
+
+
+BACKENDS: dict[str, Backend] = {
+    ".onnx": Backend(_open_onnx, "onnxruntime", "export", runs_on_gpu=True),
+    ".xml": Backend(_open_openvino, "openvino", "export"),
+    ".torchscript": Backend(_open_torchscript, "torch", "", runs_on_gpu=True),
+    ".pte": Backend(_open_executorch, "executorch.runtime", "executorch"),
+    ".tflite": Backend(_open_litert, "ai_edge_litert.interpreter", "litert"),
+}

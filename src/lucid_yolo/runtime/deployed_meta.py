@@ -6,12 +6,18 @@ import importlib.metadata
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from lucid_yolo.geometry.letterbox import FILL_VALUE
 from lucid_yolo.runtime.checkpoint_file import ModelMeta
 from lucid_yolo.structures import ClassMap
 
 INPUT_NAME, OUTPUT_NAME = "images", "detections"
+# Where the entries are kept in formats that have no plain list of texts.
+RT_INFO_SECTION = "lucid_yolo"
+TORCHSCRIPT_ENTRY = "lucid_yolo.json"
+EXECUTORCH_METHOD = "lucid_yolo"
+LITERT_ENTRY = "lucid_yolo.json"
 INPUT = {"name": INPUT_NAME, "dtype": "float32", "layout": "NCHW", "channels": "RGB", "range": [0, 1]}
 OUTPUT = {"name": OUTPUT_NAME, "dtype": "float32", "columns": ["x1", "y1", "x2", "y2", "score", "class"]}
 LETTERBOX = {
@@ -47,16 +53,14 @@ class DeployedMeta:
         """As users type it."""
         return "fp16" if self.is_half else "fp32"
 
-    def to_strings(self) -> dict[str, str]:
-        """Return one text per entry; lists and objects are JSON."""
-        plain = {
+    def to_plain(self) -> dict[str, Any]:
+        """Return plain values, as a program reads them from JSON."""
+        return {
             "lucid_yolo_version": importlib.metadata.version("lucid-yolo"),
             "licence": LICENCE,
             "task": self.model.task,
             "variant": self.model.variant,
             "precision": self.precision,
-        }
-        as_json = {
             **self.model.class_map.to_dict(),
             "image_size": list(self.size_px),
             "has_dynamic_size": self.has_dynamic_size,
@@ -65,7 +69,11 @@ class DeployedMeta:
             "output": OUTPUT,
             "letterbox": LETTERBOX,
         }
-        return plain | {name: json.dumps(value, ensure_ascii=False) for name, value in as_json.items()}
+
+    def to_strings(self) -> dict[str, str]:
+        """Return one text per entry; all but texts are JSON."""
+        plain = self.to_plain().items()
+        return {name: x if isinstance(x, str) else json.dumps(x, ensure_ascii=False) for name, x in plain}
 
     @classmethod
     def from_strings(cls, entries: Mapping[str, str], path: object) -> DeployedMeta:

@@ -18,6 +18,7 @@ from lucid_yolo.models.head import BRANCHES
 from lucid_yolo.runtime.checkpoint_file import ModelMeta
 from lucid_yolo.runtime.environment import environment
 from lucid_yolo.runtime.evaluation import Evaluation
+from lucid_yolo.runtime.evaluation_extras import EvaluationExtras
 from lucid_yolo.runtime.evaluation_plots import EvaluationPlots, plot_evaluation
 from lucid_yolo.runtime.metric_names import HEADS, ROWS
 from lucid_yolo.runtime.report_pictures import draw_matches, worst_and_best
@@ -36,6 +37,7 @@ def write_evaluation_report(
     meta: ModelMeta,
     facts: Mapping[str, Any],
     device: str,
+    extras: EvaluationExtras | None = None,
     plots: EvaluationPlots | None = None,
 ) -> None:
     """Write the page of one evaluation.
@@ -47,6 +49,7 @@ def write_evaluation_report(
         meta: What the network is.
         facts: Where the numbers come from; shown as they are.
         device: The device it ran on.
+        extras: Further numbers.
         plots: Plots of the evaluation, where they have been made.
     """
     network = f"{meta.task} {meta.variant}, {meta.image_size_px} px"
@@ -56,36 +59,43 @@ def write_evaluation_report(
     )
     written = datetime.now().astimezone().isoformat(" ", "seconds")
     last = facts_section({"written": written, "network": network, **facts}, device, "")
-    sections = (*evaluation_sections(evaluation, split, plots), labels, last)
+    sections = (*evaluation_sections(evaluation, split, extras, plots), labels, last)
     subtitle = ", ".join(str(facts[key]) for key in ("ckpt_path", "data_root", "split") if facts.get(key))
-    write_report(Report(title, subtitle, headline_cards(evaluation), sections), path)
+    write_report(Report(title, subtitle, headline_cards(evaluation, extras), sections), path)
 
 
-def headline_cards(evaluation: Evaluation) -> tuple[Card, ...]:
+def headline_cards(evaluation: Evaluation, extras: EvaluationExtras | None = None) -> tuple[Card, ...]:
     """Return the numbers to see first.
 
     Args:
         evaluation: Metrics of both heads.
+        extras: Further numbers.
     """
+    intervals = extras.intervals.get(DEPLOYED, {}) if extras is not None else {}
+    ranges = {name: f"95 % {_text(i.low)} to {_text(i.high)}" for name, i in intervals.items()}
     deployed, dense = evaluation.metrics[DEPLOYED], evaluation.metrics.get(DENSE)
     difference = math.nan if dense is None else deployed.map - dense.map
     note = "" if math.isnan(difference) else f"{difference:+.4f} against the head with NMS"
     return (
-        Card(ROWS["map"], _text(deployed.map), note),
-        Card(ROWS["map50"], _text(deployed.map50)),
+        Card(ROWS["map"], _text(deployed.map), ". ".join(filter(None, (ranges.get("map"), note)))),
+        Card(ROWS["map50"], _text(deployed.map50), ranges.get("map50", "")),
         Card("images", f"{deployed.num_images:,}"),
         Card("objects", f"{deployed.num_objects:,}", f"of {len(deployed.per_class)} classes"),
     )
 
 
 def evaluation_sections(
-    evaluation: Evaluation, split: DataSplit, plots: EvaluationPlots | None = None
+    evaluation: Evaluation,
+    split: DataSplit,
+    extras: EvaluationExtras | None = None,
+    plots: EvaluationPlots | None = None,
 ) -> tuple[Section, ...]:
     """Return metrics, curves, classes, confusion and pictures of an evaluation.
 
     Args:
         evaluation: Metrics and detections of both heads.
         split: The evaluated images.
+        extras: Further numbers.
         plots: Its plots, where they have been made.
     """
     names, plots = split.class_map.names, plots or plot_evaluation(evaluation, split)
@@ -100,7 +110,7 @@ def evaluation_sections(
         if chosen
     ]
     return (
-        _metrics_section(evaluation),
+        _metrics_section(evaluation, extras),
         _curves_section(plots),
         _classes_section(evaluation, plots.curves),
         _confusion_section(plots, names),
@@ -150,7 +160,7 @@ def facts_section(facts: Mapping[str, Any], device: str, configuration: str) -> 
     return Section("Configuration and versions", tables=(table,), details=details)
 
 
-def _metrics_section(evaluation: Evaluation) -> Section:
+def _metrics_section(evaluation: Evaluation, extras: EvaluationExtras | None) -> Section:
     heads = evaluation.to_dict()
     rows = []
     for name, label in ROWS.items():
@@ -161,7 +171,28 @@ def _metrics_section(evaluation: Evaluation) -> Section:
     most = evaluation.metrics[DEPLOYED].max_detections
     text = f"Both heads on the same images, in source pixels, with up to {most} detections per image and class."
     text += f" {cut} objects lie beyond that number and cannot be found." if cut else ""
-    return Section("Metrics", text, (Table(columns, tuple(rows)),))
+    return Section(
+        "Metrics", text, (Table(columns, tuple(rows)), *(_extra_tables(extras) if extras is not None else ()))
+    )
+
+
+def _extra_tables(extras: EvaluationExtras) -> list[Table]:
+    """Return the tables of intervals and of size buckets, as far as there are any."""
+    tables, heads = list[Table](), {name: " ".join(HEADS[name].split()) for name in HEADS}
+    if extras.intervals:
+        sides = {**{heads[name]: extras.intervals[name] for name in extras.intervals}, "difference": extras.difference}
+        rows = [
+            (side, ROWS[metric], *(_defined(v) for v in (interval.value, interval.low, interval.high)))
+            for side, found in sides.items()
+            for metric, interval in found.items()
+        ]
+        title = f"95 % intervals, {extras.num_draws} draws of images"
+        tables.append(Table(("head", "metric", "value", "from", "to"), tuple(rows), title))
+    for name, buckets in extras.size_buckets.items():
+        cells = tuple((b.name, b.num_objects, *map(_defined, (b.ap, b.ap50, b.ar))) for b in buckets)
+        title = f"By size, side of a square in source pixels: {heads[name]}"
+        tables.append(Table(("size", "objects", "AP 0.50:0.95", "AP 0.50", "AR"), cells, title))
+    return tables
 
 
 def _curves_section(plots: EvaluationPlots) -> Section:

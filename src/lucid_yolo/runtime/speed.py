@@ -11,18 +11,21 @@ Accelerate = Literal["none", "auto"]
 
 @dataclass(frozen=True)
 class Speed:
-    """Options that change how fast a run is and not one byte of its result.
+    """Options that change how fast a run is; but for :data:`ROUNDING_OPTIONS`, not one byte of its result.
 
     Attributes:
-        accelerate: ``auto`` turns on whatever is possible here; ``none`` nothing beyond the options set to true.
+        accelerate: ``auto`` turns on whatever is possible here and changes no byte; ``none`` nothing beyond the options
+            set to true.
         capture_step: Record the complete training step, and evaluation up to the detections, as CUDA graphs; replay
             them.
         fused_assignment: Assign targets to points in two kernels.
+        fused_norm: Normalise and activate in kernels of their own: the same result up to rounding.
     """
 
     accelerate: Accelerate = "none"
     capture_step: bool = False
     fused_assignment: bool = False
+    fused_norm: bool = False
 
     def __post_init__(self) -> None:
         if self.accelerate not in get_args(Accelerate):
@@ -32,7 +35,10 @@ class Speed:
 OPTIONS = {
     "capture_step": "the complete step is recorded, one CUDA graph per target capacity",
     "fused_assignment": "targets are assigned in two kernels",
+    "fused_norm": "normalisation and activation in kernels of their own",
 }
+ROUNDING_OPTIONS = frozenset({"fused_norm"})
+"""Options that round in another way: never chosen by ``auto``, and used by both sides of a comparison."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +69,12 @@ def choose_speed(speed: Speed, obstacles: Mapping[str, Sequence[str]]) -> SpeedC
         reasons = "; ".join(obstacles.get(option, ()))
         if getattr(speed, option) and reasons:
             raise ValueError(f"speed.{option} cannot be honoured: {reasons}")
-        if getattr(speed, option) or (speed.accelerate == "auto" and not reasons):
+        is_eligible = not reasons and option not in ROUNDING_OPTIONS
+        if getattr(speed, option) or (speed.accelerate == "auto" and is_eligible):
             chosen.add(option)
             said.append(f"{option} ({meaning})")
+        elif speed.accelerate == "auto" and not reasons:
+            said.append(f"no {option} (it rounds in another way; model.speed.{option} true turns it on)")
         elif speed.accelerate == "auto":
             said.append(f"no {option} ({reasons})")
     return SpeedChoice(frozenset(chosen), f"accelerate {speed.accelerate}: {', '.join(said)}" if said else "")

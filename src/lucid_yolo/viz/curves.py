@@ -34,8 +34,10 @@ Points = tuple[list[float], list[float]]
 BOOKKEEPING_COLUMNS = ("steps/", "train/is_finite")
 POSITION_COLUMNS = ("step", "epoch")
 PANEL_INCHES, PANEL_COLUMNS = (3.9, 2.8), 4
-MAX_LEGEND_LINES, MAX_LEGEND_CLASSES = 8, 20
+# More classes than the second number are drawn alike, more than the third as a band.
+MAX_LEGEND_LINES, MAX_LEGEND_CLASSES, MAX_DRAWN_CLASSES = 8, 20, 100
 LEGEND_POINTS, LEGEND_KEY_INCHES = 8.0, 0.65
+BAND = (0.1, 0.9)
 # Longer series of a measured quantity (one with a prefix) are drawn faintly, with their moving average on top.
 SMOOTHED_POINTS = 60
 MAX_STRETCHES = 250
@@ -103,15 +105,13 @@ def plot_precision_recall(
         name, path = short_name(names[k], k)
         entries.append((f"{name}  {average_precision[k]:.3f}", path))
     if not is_listed:
-        entries = [(f"each of {len(shown)} classes", None)]
+        entries = [(_many(len(shown)), None)]
     if shown:
         entries.append((f"all classes  {np.mean([average_precision[k] for k in shown]):.3f}", None))
     legend_inches = widest_inches(entries, LEGEND_POINTS) + LEGEND_KEY_INCHES if entries else 0.2
     figure = new_figure(7.6, 4.6, Margins(right=legend_inches))
-    axes, handles = figure.add_subplot(), []
-    for k, envelope in zip(shown, envelopes, strict=True):
-        color = line_color(k) if is_listed else FAINT_LINE
-        handles += axes.plot(grid, envelope, color=color, linewidth=1.4 if is_listed else 0.8)
+    axes = figure.add_subplot()
+    handles = _draw_classes(axes, grid, shown, np.array(envelopes))
     if shown:
         mean = axes.plot(grid, np.mean(envelopes, axis=0), color=INK, linewidth=3.0)
         _list_beside(axes, axes, [*(handles if is_listed else handles[:1]), *mean], entries)
@@ -149,16 +149,14 @@ def plot_confidence(
     is_listed = len(shown) <= MAX_LEGEND_CLASSES
     entries: list[tuple[str, str | None]] = [short_name(names[k], k) for k in shown]
     if not is_listed:
-        entries = [(f"each of {len(shown)} classes", None)]
+        entries = [(_many(len(shown)), None)]
     if len(shown) > 1:
         entries.append(("mean", None))
     legend_inches = widest_inches(entries, LEGEND_POINTS) + LEGEND_KEY_INCHES if entries else 0.2
     figure = new_figure(3.6 * len(curves) + 2.4, 3.6, Margins(right=legend_inches), 1, len(curves))
     for i, (quantity, (per_class, mean)) in enumerate(curves.items(), start=1):
-        axes, handles = figure.add_subplot(1, len(curves), i), []
-        for k in shown:
-            color = line_color(k) if is_listed else FAINT_LINE
-            handles += axes.plot(places, per_class[k, ::stride], color=color, linewidth=1.2 if is_listed else 0.7)
+        axes = figure.add_subplot(1, len(curves), i)
+        handles = _draw_classes(axes, places, shown, per_class[shown, ::stride])
         if len(shown) > 1:
             handles += axes.plot(places, mean[::stride], color=INK, linewidth=2.4)
         write_title(axes, quantity, _mark_best(axes, confidence, mean, best_confidence))
@@ -177,6 +175,33 @@ def _list_beside(
     place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "bbox_transform": axes.transAxes}
     legend = owner.legend(handles, [""] * len(handles), fontsize=LEGEND_POINTS, frameon=False, **place)
     write_texts(legend.get_texts(), entries)
+
+
+def _draw_classes(axes: Axes, places: NDArray[Any], labels: Sequence[int], values: NDArray[Any]) -> list[Any]:
+    """Draw a line for each class, or a band where there are too many; return what a legend needs.
+
+    Args:
+        axes: Where.
+        places: ``[N]``.
+        labels: Class index of each row.
+        values: ``[n, N]``; NaN is skipped.
+    """
+    if len(labels) > MAX_DRAWN_CLASSES:
+        is_defined = np.isfinite(values).any(axis=0)
+        low, high = np.nanquantile(values[:, is_defined], BAND, axis=0)
+        return [axes.fill_between(places[is_defined], low, high, color=FAINT_LINE, linewidth=0)]
+    is_listed = len(labels) <= MAX_LEGEND_CLASSES
+    handles: list[Any] = []
+    for label, row in zip(labels, values, strict=True):
+        color = line_color(label) if is_listed else FAINT_LINE
+        handles += axes.plot(places, row, color=color, linewidth=1.3 if is_listed else 0.7)
+    return handles
+
+
+def _many(num_classes: int) -> str:
+    if num_classes > MAX_DRAWN_CLASSES:
+        return f"{BAND[1] - BAND[0]:.0%} of {num_classes} classes".replace("%", " %")
+    return f"each of {num_classes} classes"
 
 
 def _mark_best(axes: Axes, confidence: NDArray[Any], mean: NDArray[Any], best_confidence: float) -> str:

@@ -22,7 +22,8 @@ from lucid_yolo.viz.fonts import default_font_path, drawable_text
 
 DOTS_PER_INCH = 110
 PNG_LEVEL = 3  # a third of the time of the default level 6, files a little larger
-LINE_SHADE = 0.8  # class colours are made for areas; on white, thin lines need darker ones
+# Class colours are made for areas; thin lines on white need darker ones.
+LINE_SHADE, MAX_LINE_LUMA = 0.8, 0.5
 _MEASURED_DPI, _SUBPIXELS = 72, 64  # font units are 64ths of a pixel
 INK, FAINT_LINE = "#111111", "#b8c4cf"
 LINE_COLORS = ("#0b6fb8", "#e07b00", "#2a9d4a", "#b3328f", "#6b5bd2", "#777777")
@@ -133,7 +134,9 @@ def _width_inches(text: str, path: str, font_size: float) -> float:
 
 def line_color(label: int) -> tuple[float, ...]:
     """Return the colour of a class, dark enough for a line on white; parts in [0, 1]."""
-    return tuple(LINE_SHADE * c / 255 for c in class_color(label))
+    red, green, blue = (LINE_SHADE * c / 255 for c in class_color(label))
+    shade = min(1.0, MAX_LINE_LUMA / max(0.299 * red + 0.587 * green + 0.114 * blue, 1e-9))
+    return red * shade, green * shade, blue * shade
 
 
 def short_name(name: str, label: int, max_length: int = 28) -> tuple[str, str]:
