@@ -15,14 +15,13 @@ from typing_extensions import override
 
 from lucid_yolo.data.cache import CacheKind
 from lucid_yolo.data.dataset import DataSplit, SourceFormat, open_split, read_class_map
-from lucid_yolo.data.device_pixels import fits
 from lucid_yolo.data.loader import EvalLoader, TrainLoader, default_num_workers
 from lucid_yolo.data.makers import AugmentDevice
 from lucid_yolo.data.plan import AugmentPolicy, TrainPlanner
 from lucid_yolo.data.records import SharedRecords
 from lucid_yolo.data.sampling import Sampling
 from lucid_yolo.data.sources import PreparedSource
-from lucid_yolo.data.train_source import TrainSource, open_train_source
+from lucid_yolo.data.train_source import TrainSource, is_read_once, open_train_source
 from lucid_yolo.engine.batch_size import CPU_BATCH_SIZE
 from lucid_yolo.kernels.needs import missing_for_kernel
 from lucid_yolo.optim.schedule import RunLength
@@ -176,9 +175,15 @@ class DetectorDataModule(LightningDataModule):
             ):
                 if is_set and (missing := missing_for_kernel(device)):
                     raise ValueError(f"data.{option} cannot be honoured: {missing}")
+            uncached = PreparedSource(records, self._image_size_px())
+            is_cached = not is_read_once(
+                uncached, device, self.augment_device, self.cache_train_images, trainer.world_size
+            )
+            if not is_cached and (self.cache_train_images != "none" or self.cache_prepared_train_images):
+                _log.info("the training images go to %s at once and are not kept in RAM", device)
             self._train_source = open_train_source(
                 records,
-                self._prepared(records, is_cached=not self._is_read_once(records, device)),
+                self._prepared(records, is_cached) if is_cached else uncached,
                 self.augment,
                 device,
                 self.augment_device,
@@ -186,16 +191,6 @@ class DetectorDataModule(LightningDataModule):
             )
             self._open_resources.append(self._train_source)
         return self._train_source
-
-    def _is_read_once(self, records: SharedRecords, device: torch.device) -> bool:
-        """Return whether this process alone reads the training images, once, so that no copy in RAM is of use."""
-        is_kept = self.cache_train_images == "ram" or self.cache_prepared_train_images
-        if self.augment_device != "gpu" or self.cache_train_images == "disk" or not is_kept:
-            return False
-        if self._attached_trainer().world_size > 1 or not fits(PreparedSource(records, self._image_size_px()), device):
-            return False
-        _log.info("the training images go to %s at once and are not kept in RAM", device)
-        return True
 
     def planner(self) -> TrainPlanner:
         """Return the plan of this rank's training batches."""
