@@ -84,3 +84,29 @@ def test_the_verdict_names_the_number_and_the_option(
     data = DetectorDataModule("nowhere", **options)
     line = judge(times, device, is_recorded, data)
     assert re.search(expected, line), line
+
+
+class Counts(Callback):
+    """Keeps the update at which every validation happens, and which images every epoch shows."""
+
+    def __init__(self) -> None:
+        self.validated_at: list[int] = []
+        self.seen: list[list[int]] = []
+
+    def on_train_epoch_start(self, *_: Any) -> None:
+        self.seen.append([])
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        self.seen[-1] += batch.sample_index.tolist()
+
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        self.validated_at.append(trainer.global_step)
+
+
+def test_epochs_shorter_than_the_plans_have_one_length(fit: Any, tmp_path: Any) -> None:
+    counts = Counts()
+    fit(tmp_path, callbacks=(counts,), max_epochs=3, limit_train_batches=2)  # of three batches of four
+    assert counts.validated_at == [2, 4, 6]
+    shown = [index for epoch in counts.seen for index in epoch]
+    assert [len(epoch) for epoch in counts.seen] == [8, 8, 8]
+    assert sorted(set(shown[:12])) == list(range(10)), "the plan goes on where the epoch before has ended"
