@@ -5,19 +5,19 @@ ARGS ?=
 
 BIN := $(abspath $(VENV))/bin
 STAMP := $(VENV)/.installed
-CODE := $(wildcard src tests benchmarks examples notebooks)
-PROSE := $(wildcard docs *.md Makefile .ci pyproject.toml)
+CODE := $(wildcard src tests benchmarks examples notebooks docs/tools)
+PROSE := $(wildcard docs *.md Makefile .ci pyproject.toml mkdocs.yml)
 
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: setup demo lint type test test-slow test-gpu test-browser bench docs clean help
+.PHONY: setup demo lint type test test-slow test-gpu test-browser bench docs site clean help
 
 setup: $(STAMP) ## create the virtual environment and install the package with its development tools
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -e ".[dev]"
+	$(BIN)/python -m pip install -e ".[dev,docs]"
 	touch $@
 
 demo: $(STAMP) ## make a small data set, train on it, evaluate, draw predictions (CPU, minutes)
@@ -53,8 +53,11 @@ test-browser: $(STAMP) $(WEB_RUNTIME) ## the tests that open pages in headless C
 bench: $(STAMP) ## time the training step: loader, computation, end to end; ARGS="..." adds flags
 	$(BIN)/lucid-bench step $(ARGS)
 
-docs: $(STAMP) ## run every example in a docstring and follow every link in the documentation
-	$(BIN)/pytest --doctest-modules tests/test_frame.py src
+docs: $(STAMP) ## run every example in a docstring, follow every link, parse every command on a page
+	$(BIN)/pytest --doctest-modules tests/test_frame.py tests/test_docs.py tests/test_python_api.py src
+
+site: $(STAMP) ## build the documentation into build/site, which opens from the disk
+	PATH="$(BIN):$$PATH" NO_MKDOCS_2_WARNING=1 mkdocs build --strict
 
 clean: ## remove caches and build products; keeps runs, data and the environment
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -48,7 +48,7 @@ def test_it_finds_what_eager_finds(tmp_path_factory: pytest.TempPathFactory, nam
 def test_a_format_that_is_not_installed_names_its_extra(name: str) -> None:
     if not is_missing(name):
         pytest.skip("it is installed")
-    with pytest.raises(ValueError, match=rf"format {name} needs .*: pip install 'lucid-yolo\[{name}\]'"):
+    with pytest.raises(ValueError, match=rf"format {name} needs .* pip install -e '\.\[{name}\]'"):
         find_format(name)
 
 
@@ -62,5 +62,5 @@ def test_a_runtime_that_is_not_installed_names_its_extra(tmp_path: Path) -> None
     if not is_missing("executorch"):
         pytest.skip("it is installed")
     (tmp_path / "last.pte").write_bytes(b"")
-    with pytest.raises(ValueError, match=r"running a .pte file needs .*lucid-yolo\[executorch\]"):
+    with pytest.raises(ValueError, match=r"running a .pte file needs .* pip install -e '\.\[executorch\]'"):
         open_detector(tmp_path / "last.pte")

@@ -79,7 +79,7 @@ def take_flags(parser: ArgumentParser, arguments: Sequence[str]) -> tuple[Namesp
     return values, rest
 
 
-def _prove(arguments: list[str]) -> int:
+def _prove_parser() -> ArgumentParser:
     parser = ArgumentParser(
         prog="lucid-bench prove",
         description="Run training batches of your configuration through the plain step and the accelerated step, from "
@@ -92,7 +92,11 @@ def _prove(arguments: list[str]) -> int:
     parser.add_argument("--steps", type=int, default=50, help="Training batches to compare.")
     parser.add_argument("--fault", type=str | None, help="Spoil one bit in this module, or in `update`, on purpose.")
     _add_outputs(parser)
-    own, flags = take_flags(parser, arguments)
+    return parser
+
+
+def _prove(arguments: list[str]) -> int:
+    own, flags = take_flags(_prove_parser(), arguments)
     flags = [*(f"--config={word}" for word in own.words), *flags]
     from lucid_yolo.bench.fault import plant_fault
     from lucid_yolo.bench.prove import prove
@@ -127,7 +131,7 @@ def _prove(arguments: list[str]) -> int:
     return 0 if proof.is_equal else 1
 
 
-def _pair(arguments: list[str]) -> int:
+def _pair_parser() -> ArgumentParser:
     parser = ArgumentParser(
         prog="lucid-bench pair",
         description="Fit two configurations in alternating fresh processes through `lucid-yolo fit`; compare times, "
@@ -140,7 +144,11 @@ def _pair(arguments: list[str]) -> int:
     parser.add_argument("--b", type=str, default="", help="Flags of B alone.")
     parser.add_argument("--pairs", type=int, default=5, help="Fits of each.")
     _add_outputs(parser)
-    own, shared = take_flags(parser, arguments)
+    return parser
+
+
+def _pair(arguments: list[str]) -> int:
+    own, shared = take_flags(_pair_parser(), arguments)
     from lucid_yolo.bench.pair import FitFailedError, measure_pair
     from lucid_yolo.bench.reports import write_reports
     from lucid_yolo.runtime.environment import environment

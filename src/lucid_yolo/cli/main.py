@@ -29,7 +29,7 @@ options:
   --help      this text; lucid-yolo COMMAND --help lists the arguments of a command
   --version   the version
 
-other commands: lucid-eval, lucid-predict, lucid-data, lucid-bench
+other commands: lucid-eval, lucid-predict, lucid-data, lucid-export, lucid-bench
 """
 
 

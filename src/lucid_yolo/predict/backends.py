@@ -77,7 +77,9 @@ def require(package: str, extra: str, purpose: str) -> Any:
     try:
         return importlib.import_module(package)
     except ImportError as error:
-        raise ValueError(f"{purpose} needs {package}: pip install 'lucid-yolo[{extra}]' ({error})") from error
+        raise ValueError(
+            f"{purpose} needs {package}: install this package's extra `{extra}`, pip install -e '.[{extra}]' ({error})"
+        ) from error
 
 
 class ExportedDetector:
