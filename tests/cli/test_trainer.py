@@ -22,7 +22,7 @@ from lucid_yolo.engine.strategy import StepDDPStrategy
 from lucid_yolo.runtime.checkpoint_file import read_checkpoint, read_meta
 from samples import write_untrained
 
-QUIET = ["--trainer.accelerator=cpu", "--trainer.enable_progress_bar=false", "--trainer.num_sanity_val_steps=0"]
+QUIET = ["--trainer.accelerator=cpu", "--trainer.enable_progress_bar=false"]
 TINY = ["--data.num_workers=0", "--data.batch_size=4", *QUIET]
 Parse = Callable[..., RunCLI]
 
@@ -332,6 +332,11 @@ def test_patience_and_monitor_reach_their_callbacks(parse: Parse) -> None:
     assert [c.monitor for c in trainer.callbacks if isinstance(c, RunCheckpoint)] == ["val/map50"]
     trainer = parse("fit", "--config=detect", "--patience=0").trainer
     assert not any(isinstance(c, Patience) for c in trainer.callbacks)
+
+
+def test_a_sanity_validation_runs_only_when_asked_for(parse: Parse) -> None:
+    assert parse("fit").trainer.num_sanity_val_steps == 0
+    assert parse("fit", "--trainer.num_sanity_val_steps=2").trainer.num_sanity_val_steps == 2
 
 
 def test_the_batch_size_that_was_found_is_written_down(

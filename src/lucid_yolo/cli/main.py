@@ -51,6 +51,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"lucid-yolo {__version__}")
         return 0
     if command in TRAINER_COMMANDS:
+        from lucid_yolo.data.worker_server import start_worker_server, wants_workers
+
+        if wants_workers(arguments[1:]):
+            start_worker_server()
         from lucid_yolo.cli import trainer
 
         return run_command(lambda: trainer.run(arguments))

@@ -140,6 +140,8 @@ class RunCLI(LightningCLI):
         flags["default_root_dir"] = str(self.run_dir)
         if flags.get("enable_model_summary") is None:
             flags["enable_model_summary"] = False
+        if flags.get("num_sanity_val_steps") is None:
+            flags["num_sanity_val_steps"] = 0
         flags["plugins"] = [*_as_list(flags.get("plugins")), AtomicCheckpointIO()]
         if flags.get("logger") is None:
             from lightning.pytorch.loggers import TensorBoardLogger
@@ -390,6 +392,6 @@ def _report(cli: RunCLI, command: str) -> None:
     text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
     (cli.run_dir / "report.json").write_text(text, encoding="utf-8")
     split = cli.datamodule.splits[name]
-    draw_evaluation(evaluation, split, meta.image_size_px, cli.run_dir, name)
+    plots = draw_evaluation(evaluation, split, meta.image_size_px, cli.run_dir, name)
     device = str(cli.trainer.strategy.root_device)
-    write_evaluation_report(cli.run_dir / "report.html", evaluation, split, meta, header, device)
+    write_evaluation_report(cli.run_dir / "report.html", evaluation, split, meta, header, device, plots=plots)

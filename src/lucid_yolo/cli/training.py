@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lucid_yolo.data.worker_server import start_worker_server, wants_workers
+
 if TYPE_CHECKING:
     from lightning.pytorch import Callback
 
@@ -67,12 +69,14 @@ def train(recipe: str | None, callbacks: Sequence[Callback], overrides: Mapping[
     """
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise RuntimeError("train: a worker process runs this script again; put it under `if __name__ == '__main__':`")
+    flags = [*([] if recipe is None else ["--config", recipe]), *to_flags(overrides)]
+    if wants_workers(flags):
+        start_worker_server()
     # Lightning takes seconds to import.
     from lucid_yolo.cli.trainer import start
 
-    flags = [] if recipe is None else ["--config", recipe]
     try:
-        cli = start(["fit", *flags, *to_flags(overrides)], callbacks)
+        cli = start(["fit", *flags], callbacks)
     except ArgumentError as error:
         raise ValueError("train: " + " ".join(str(error).split())) from error
     return TrainResult.of_folder(cli.run_dir)

@@ -9,11 +9,9 @@ starts workers needs ``if __name__ == "__main__":``.
 from __future__ import annotations
 
 import ctypes
-import multiprocessing
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from multiprocessing.context import BaseContext
 from typing import Any
 
 import cv2
@@ -26,6 +24,7 @@ from lucid_yolo.data.makers import BatchMaker, TrainBatch
 from lucid_yolo.data.plan import TrainPlanner
 from lucid_yolo.data.records import SharedRecords
 from lucid_yolo.data.sources import PreparedSource
+from lucid_yolo.data.worker_server import worker_context
 from lucid_yolo.geometry.letterbox import letterbox
 from lucid_yolo.structures import Batch, ImageRecord
 
@@ -257,7 +256,7 @@ class _WorkerPool:
         }
         if workers:
             self._options |= {
-                "multiprocessing_context": _context(),
+                "multiprocessing_context": worker_context(),
                 "persistent_workers": True,
                 "prefetch_factor": prefetch_batches,
                 "worker_init_fn": _start_worker,
@@ -273,14 +272,6 @@ class _WorkerPool:
     def _new_loader(self) -> DataLoader[Any]:
         # torch draws a seed that nothing here uses; with its own generator that leaves the run's generator alone.
         return DataLoader(**self._options, generator=torch.Generator())
-
-
-def _context() -> BaseContext:
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
-    return context
 
 
 def _start_worker(_worker_id: int) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lucid_yolo.data.cache import CacheKind
 from lucid_yolo.data.device_pixels import DevicePixels, ResidentPixels, StagedPixels, fits
 from lucid_yolo.data.makers import (
     AugmentDevice,
@@ -54,6 +55,21 @@ class TrainSource:
         """Give the device's memory back."""
         if self.pixels is not None:
             self.pixels.close()
+
+
+def is_read_once(
+    uncached: PreparedSource, device: torch.device, augment_device: AugmentDevice, cache: CacheKind, num_ranks: int
+) -> bool:
+    """Return whether images are read once in all, by one process, so that keeping a copy in RAM serves nobody.
+
+    Args:
+        uncached: The source images.
+        device: Device of the run.
+        augment_device: Where plans are applied to pixels.
+        cache: Kind of cache that is asked for; one on disk serves later runs.
+        num_ranks: Processes that read the images.
+    """
+    return augment_device == "gpu" and cache != "disk" and num_ranks == 1 and fits(uncached, device)
 
 
 def open_train_source(

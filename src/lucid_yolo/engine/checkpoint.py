@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,27 +18,70 @@ from typing_extensions import override
 
 from lucid_yolo.engine.module import DetectorModule, detector_module
 from lucid_yolo.engine.monitor import check_monitor, headline, monitored_score
-from lucid_yolo.runtime.checkpoint_file import copy_checkpoint, read_checkpoint, write_checkpoint
+from lucid_yolo.runtime.checkpoint_file import SECTION, copy_checkpoint, read_checkpoint, write_checkpoint
 from lucid_yolo.runtime.evaluation import Evaluation
 
 
 class AtomicCheckpointIO(CheckpointIO):
-    """Reads and writes through :mod:`lucid_yolo.runtime.checkpoint_file`: plain values, whole files."""
+    """Reads and writes through :mod:`lucid_yolo.runtime.checkpoint_file`: plain values, whole files.
+
+    Files are written by a thread while training goes on. One write is under way at a time: whatever touches files
+    waits for it first, and an error of it is raised there, at the latest when the Trainer ends.
+    """
+
+    def __init__(self) -> None:
+        self._thread: ThreadPoolExecutor | None = None
+        self._pending: list[Future[None]] = []
 
     @override
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        """Write atomically."""
-        write_checkpoint(checkpoint, Path(path))
+        """Write atomically, after this call has returned; nothing that changes later gets into the file."""
+        self.wait()
+        self.run_next(partial(write_checkpoint, _snapshot(checkpoint), Path(path)))
+
+    def run_next(self, job: Callable[[], None]) -> None:
+        """Run a job in the thread, after the writes that were asked for before."""
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, "checkpoint")
+        self._pending.append(self._thread.submit(job))
+
+    def wait(self) -> None:
+        """Return when every file is on the disk.
+
+        Raises:
+            OSError: A file could not be written.
+        """
+        pending, self._pending = self._pending, []
+        for job in pending:
+            job.result()
 
     @override
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
         """Read without executing anything."""
+        self.wait()
         return read_checkpoint(path)
 
     @override
     def remove_checkpoint(self, path: Any) -> None:
         """Delete a file."""
+        self.wait()
         Path(path).unlink(missing_ok=True)
+
+    @override
+    def teardown(self) -> None:
+        """Finish what is being written."""
+        thread, self._thread = self._thread, None
+        try:
+            self.wait()
+        finally:
+            if thread is not None:
+                thread.shutdown()
+
+
+def _snapshot(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a checkpoint that shares nothing that may change; the module's own parts are copies already."""
+    own = ("state_dict", SECTION)
+    return {key: value if key in own else copy.deepcopy(value) for key, value in checkpoint.items()}
 
 
 class RunCheckpoint(Checkpoint):
@@ -123,19 +170,27 @@ class RunCheckpoint(Checkpoint):
             self.best_score = score
             self.best_evaluation = detector_module(module).evaluation
         self._save(trainer, self.last_path)
-        if is_best or not self.best_path.exists():
-            if trainer.is_global_zero:
-                copy_checkpoint(self.last_path, self.best_path)
-            self._report(trainer, detector_module(module))
+        if trainer.is_global_zero and (is_best or not self.best_path.exists()):
+            report = self._report(trainer, detector_module(module))
+            writer = trainer.strategy.checkpoint_io
+            if isinstance(writer, AtomicCheckpointIO):
+                writer.run_next(partial(self._keep_best, report))
+            else:
+                self._keep_best(report)
 
-    def _report(self, trainer: Trainer, module: DetectorModule) -> None:
-        """Write the numbers of the best checkpoint."""
-        if module.evaluation is None or not trainer.is_global_zero:
-            return
+    def _keep_best(self, report: str | None) -> None:
+        """Copy the latest checkpoint and write the numbers of the best one."""
+        copy_checkpoint(self.last_path, self.best_path)
+        if report is not None:
+            (self.run_dir / "report.json").write_text(report, encoding="utf-8")
+
+    def _report(self, trainer: Trainer, module: DetectorModule) -> str | None:
+        """Return the numbers of the best checkpoint as JSON; None without an evaluation."""
+        if module.evaluation is None:
+            return None
         position = {"epoch": trainer.current_epoch, "step": trainer.global_step}
         content = {"checkpoint": self.best_path.name, **position, "model": module.meta.to_dict()}
-        text = json.dumps(content | module.evaluation.report(), indent=1, ensure_ascii=False, allow_nan=False)
-        (self.run_dir / "report.json").write_text(text, encoding="utf-8")
+        return json.dumps(content | module.evaluation.report(), indent=1, ensure_ascii=False, allow_nan=False)
 
     def _save(self, trainer: Trainer, path: Path) -> None:
         self._saved_update = trainer.global_step

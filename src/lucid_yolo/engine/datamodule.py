@@ -21,11 +21,14 @@ from lucid_yolo.data.plan import AugmentPolicy, TrainPlanner
 from lucid_yolo.data.records import SharedRecords
 from lucid_yolo.data.sampling import Sampling
 from lucid_yolo.data.sources import PreparedSource
-from lucid_yolo.data.train_source import TrainSource, open_train_source
+from lucid_yolo.data.train_source import TrainSource, is_read_once, open_train_source
 from lucid_yolo.engine.batch_size import CPU_BATCH_SIZE
 from lucid_yolo.kernels.needs import missing_for_kernel
 from lucid_yolo.optim.schedule import RunLength
 from lucid_yolo.structures import ClassMap, ImageRecord
+
+MAX_LIGHT_WORKERS = 4
+"""Loader processes that only copy or only plan; each more takes longer to start than it saves."""
 
 _log = logging.getLogger(__name__)
 
@@ -37,7 +40,8 @@ class DetectorDataModule(LightningDataModule):
         data_root: Folder or data YAML; formats and classes are found by looking.
         batch_size: Training images per device and batch; ``auto`` for what the device has memory for, 16 on a CPU.
         eval_batch_size: Evaluation images per device and batch; None for ``batch_size``.
-        num_workers: Loader processes per device; None for one per core with a GPU, one in all without.
+        num_workers: Loader processes per device; None for one per core with a GPU, one in all without. Of loaders that
+            decode and resize nothing, since images are kept as prepared or varied on the device, at most four.
         augment: How training images are varied.
         sampling: How often images are drawn: ``uniform``, ``balanced`` over classes, or by ``repeat_factor``.
         cache_train_images: Keep the images of a fit as uint8, one copy per machine: ``none``, ``ram`` or ``disk``.
@@ -147,7 +151,7 @@ class DetectorDataModule(LightningDataModule):
             self._train_loader = TrainLoader(
                 self.planner(),
                 source.make,
-                num_workers=self._num_workers(trainer),
+                num_workers=self._num_workers(trainer, is_light=self.augment_device == "gpu"),
                 pin_memory=_is_on_cuda(trainer),
                 position=self._position,
                 epoch_prefetch=self.epoch_prefetch,
@@ -172,9 +176,15 @@ class DetectorDataModule(LightningDataModule):
             ):
                 if is_set and (missing := missing_for_kernel(device)):
                     raise ValueError(f"data.{option} cannot be honoured: {missing}")
+            uncached = PreparedSource(records, self._image_size_px())
+            is_cached = not is_read_once(
+                uncached, device, self.augment_device, self.cache_train_images, trainer.world_size
+            )
+            if not is_cached and (self.cache_train_images != "none" or self.cache_prepared_train_images):
+                _log.info("the training images go to %s at once and are not kept in RAM", device)
             self._train_source = open_train_source(
                 records,
-                self._prepared(records, is_cached=True),
+                self._prepared(records, is_cached) if is_cached else uncached,
                 self.augment,
                 device,
                 self.augment_device,
@@ -251,11 +261,12 @@ class DetectorDataModule(LightningDataModule):
 
     def _eval_loader(self, name: str) -> EvalLoader:
         trainer, records = self._attached_trainer(), self._shared_records(name)
+        prepared = self._prepared(records, is_cached=trainer.state.fn == "fit")
         loader = EvalLoader(
             records,
-            self._prepared(records, is_cached=trainer.state.fn == "fit"),
+            prepared,
             self.eval_batch_size,
-            num_workers=self._num_workers(trainer),
+            num_workers=self._num_workers(trainer, is_light=prepared.kept is not None),
             pin_memory=_is_on_cuda(trainer),
             world_size=trainer.world_size,
             rank=trainer.global_rank,
@@ -277,12 +288,14 @@ class DetectorDataModule(LightningDataModule):
         self._open_resources.append(prepared)
         return prepared
 
-    def _num_workers(self, trainer: Trainer) -> int:
+    def _num_workers(self, trainer: Trainer, is_light: bool) -> int:
+        """Return the loader processes of this rank; few where they decode nothing and resize nothing."""
         if self.num_workers is not None:
             return self.num_workers
         if not _is_on_cuda(trainer):
             return 1  # the training step needs the cores
-        return default_num_workers(max(trainer.world_size // trainer.num_nodes, 1))
+        workers = default_num_workers(max(trainer.world_size // trainer.num_nodes, 1))
+        return min(workers, MAX_LIGHT_WORKERS) if is_light else workers
 
     def _attached_trainer(self) -> Trainer:
         if self.trainer is None:

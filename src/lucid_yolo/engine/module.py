@@ -334,7 +334,9 @@ class DetectorModule(LightningModule):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add what the network is, the step's state and the random generators; copy every view."""
         assert self.state is not None
-        checkpoint["state_dict"] = {name: value.clone() for name, value in checkpoint["state_dict"].items()}
+        own = {NETWORK_PREFIX + name: value for name, value in self.state.network_state_dict().items()}
+        state = checkpoint["state_dict"].items()
+        checkpoint["state_dict"] = {name: own[name] if name in own else value.clone() for name, value in state}
         checkpoint[SECTION] = {
             "format": FORMAT,
             "meta": self.meta.to_dict(),

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from PIL import Image
 from typing_extensions import override
@@ -21,26 +22,15 @@ from lucid_yolo.engine.datamodule import detector_data
 from lucid_yolo.engine.metrics_writer import MetricsFile
 from lucid_yolo.engine.module import detector_module
 from lucid_yolo.evaluate.coco import ImageDetections
-from lucid_yolo.evaluate.confusion import confusion_matrix, match_images
-from lucid_yolo.evaluate.curves import confidence_curves
 from lucid_yolo.geometry.letterbox import letterbox
 from lucid_yolo.runtime.evaluation import Evaluation, seen_records
-from lucid_yolo.runtime.report import confidence_figure
+from lucid_yolo.runtime.evaluation_plots import DEPLOYED, EvaluationPlots, plot_evaluation
 from lucid_yolo.structures import ImageRecord, target_capacity
-from lucid_yolo.viz import (
-    draw_batch,
-    draw_training_batch,
-    plot_confusion,
-    plot_labels,
-    plot_precision_recall,
-    plot_training,
-    save_png,
-)
+from lucid_yolo.viz import draw_batch, draw_training_batch, plot_labels, plot_training, save_png
 
 MAX_PAIRS = 8
 PAIRS_PER_ROW = 2
 MIN_CONFIDENCE = 0.25
-DEPLOYED = "one_to_one"
 
 
 class RunPictures(Callback):
@@ -50,10 +40,18 @@ class RunPictures(Callback):
 
     Args:
         run_dir: Run folder; rank 0 writes to it.
+
+    Attributes:
+        labels: Statistics of the labels; None if they were not drawn.
+        curves: The curves, likewise.
+        plots: Plots of the best checkpoint's evaluation, likewise.
     """
 
     def __init__(self, run_dir: str | Path) -> None:
         self.run_dir = Path(run_dir)
+        self.labels: Figure | None = None
+        self.curves: Figure | None = None
+        self.plots: EvaluationPlots | None = None
 
     @override
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -64,7 +62,8 @@ class RunPictures(Callback):
         planner, split = data.planner(), data.splits["train"]
         batch = make_batch(planner.plan(0), split.records, PreparedSource(split.records, planner.image_size_px))
         _save(draw_training_batch(batch, split.class_map.names), self.run_dir / "train_batch.jpg")
-        save_png(plot_labels(split.records, split.class_map.names), self.run_dir / "labels.png")
+        self.labels = plot_labels(split.records, split.class_map.names)
+        save_png(self.labels, self.run_dir / "labels.png")
 
     @override
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -73,14 +72,17 @@ class RunPictures(Callback):
             return
         metrics = self.run_dir / "metrics.csv"
         if MetricsFile(metrics).rows:
-            save_png(plot_training(metrics), self.run_dir / "curves.png")
+            self.curves = plot_training(metrics)
+            save_png(self.curves, self.run_dir / "curves.png")
         module, split = detector_module(pl_module), detector_data(trainer).splits.get("val")
         evaluation = best_evaluation(trainer, module)
         if evaluation is not None and split is not None:
-            draw_evaluation(evaluation, split, module.meta.image_size_px, self.run_dir, "val")
+            self.plots = draw_evaluation(evaluation, split, module.meta.image_size_px, self.run_dir, "val")
 
 
-def draw_evaluation(evaluation: Evaluation, split: DataSplit, image_size_px: int, folder: Path, name: str) -> None:
+def draw_evaluation(
+    evaluation: Evaluation, split: DataSplit, image_size_px: int, folder: Path, name: str
+) -> EvaluationPlots | None:
     """Draw the curves of an evaluation, its confusion matrix, and images with their annotations beside what was found.
 
     Args:
@@ -90,20 +92,18 @@ def draw_evaluation(evaluation: Evaluation, split: DataSplit, image_size_px: int
         folder: Where ``precision_recall.png``, ``confidence.png``, ``confusion.png`` and ``<name>_predictions.jpg``
             go.
         name: Of the split.
+
+    Returns:
+        The plots, for a report; None if no image was evaluated.
     """
-    found, metrics = evaluation.detections[DEPLOYED], evaluation.metrics[DEPLOYED]
+    found = evaluation.detections[DEPLOYED]
     records = seen_records(split, found)
     if not records:
-        return
-    names = split.class_map.names
-    curves = confidence_curves(records, found, split.class_map)
-    average_precision = [row.ap50 for row in metrics.per_class]
-    by_recall = plot_precision_recall(curves.recall, curves.precision, names, average_precision)
-    save_png(by_recall, folder / "precision_recall.png")
-    save_png(confidence_figure(curves, names), folder / "confidence.png")
-    counts = confusion_matrix(match_images(records, found, split.class_map), len(names))
-    save_png(plot_confusion(counts, names), folder / "confusion.png")
-    _save(_draw_pairs(found, records, names, image_size_px), folder / f"{name}_predictions.jpg")
+        return None
+    plots = plot_evaluation(evaluation, split)
+    plots.save(folder)
+    _save(_draw_pairs(found, records, split.class_map.names, image_size_px), folder / f"{name}_predictions.jpg")
+    return plots
 
 
 def _draw_pairs(

@@ -14,8 +14,10 @@ from lucid_yolo.engine.checkpoint import best_evaluation
 from lucid_yolo.engine.datamodule import DetectorDataModule, detector_data
 from lucid_yolo.engine.metrics_writer import MetricsFile
 from lucid_yolo.engine.module import DetectorModule, detector_module
+from lucid_yolo.engine.pictures import RunPictures
 from lucid_yolo.runtime.report import evaluation_sections, facts_section, headline_cards, labels_section
 from lucid_yolo.viz.curves import plot_training
+from lucid_yolo.viz.labels import plot_labels
 from lucid_yolo.viz.report import Card, Drawing, Report, Section, Table, write_report
 
 
@@ -80,17 +82,20 @@ class RunReport(Callback):
             return
         module, data = detector_module(pl_module), detector_data(trainer)
         evaluation, split = best_evaluation(trainer, module), data.splits.get("val")
+        drawn = next((c for c in trainer.callbacks if isinstance(c, RunPictures)), RunPictures(self.run_dir))  # type: ignore[attr-defined]
         cards: tuple[Card, ...] = ()
         sections: list[Section] = []
         if evaluation is not None and split is not None:
-            cards, sections = headline_cards(evaluation), [*evaluation_sections(evaluation, split)]
+            cards, sections = headline_cards(evaluation), [*evaluation_sections(evaluation, split, plots=drawn.plots)]
         metrics = self.run_dir / "metrics.csv"
         if MetricsFile(metrics).rows:
-            drawings = (Drawing(plot_training(metrics), "Long series: each value faint, their moving average on top."),)
+            curves = drawn.curves or plot_training(metrics)
+            drawings = (Drawing(curves, "Long series: each value faint, their moving average on top."),)
             sections.insert(1 if sections else 0, Section("Training", drawings=drawings))
         train = data.splits["train"]
         accounts = {name: split.account for name, split in data.splits.items()}
-        sections.append(labels_section(accounts, train.records, train.class_map.names))
+        labels = drawn.labels or plot_labels(train.records, train.class_map.names)
+        sections.append(labels_section(accounts, labels))
         sections.append(self._speed_section(trainer, module, data))
         sections.append(self._facts_section(trainer, module, data))
         meta = module.meta

@@ -20,7 +20,9 @@ from torch import Tensor, nn
 from lucid_yolo.graphs.blame import ModuleTrace
 from lucid_yolo.graphs.signature import Signature, signature_of
 
-WARMUP_RUNS = 3
+WARMUP_RUNS = 2
+"""Eager runs before a capture: the first loads libraries, compiles kernels and fills caches, which may wait for the
+device; the second must do nothing of the kind. Algorithms are not chosen by timing, so more runs change nothing."""
 
 Function = Callable[..., tuple[Tensor, ...]]
 """Called as ``function(key, *inputs)``; returns a tuple of tensors."""

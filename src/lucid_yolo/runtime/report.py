@@ -8,22 +8,22 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from matplotlib.figure import Figure
+
 from lucid_yolo.data.account import BINS, RowAccount
 from lucid_yolo.data.dataset import DataSplit
-from lucid_yolo.evaluate.coco import BoxMetrics
-from lucid_yolo.evaluate.confusion import CONFIDENCE, IOU_THRESHOLD, confusion_matrix, match_images, most_confused
-from lucid_yolo.evaluate.curves import ConfidenceCurves, confidence_curves
+from lucid_yolo.evaluate.confusion import CONFIDENCE, IOU_THRESHOLD, most_confused
+from lucid_yolo.evaluate.curves import ConfidenceCurves
 from lucid_yolo.models.head import BRANCHES
 from lucid_yolo.runtime.checkpoint_file import ModelMeta
 from lucid_yolo.runtime.environment import environment
-from lucid_yolo.runtime.evaluation import Evaluation, seen_records
+from lucid_yolo.runtime.evaluation import Evaluation
 from lucid_yolo.runtime.evaluation_extras import EvaluationExtras
+from lucid_yolo.runtime.evaluation_plots import EvaluationPlots, plot_evaluation
 from lucid_yolo.runtime.metric_names import HEADS, ROWS
 from lucid_yolo.runtime.report_pictures import draw_matches, worst_and_best
-from lucid_yolo.structures import ImageRecord
-from lucid_yolo.viz.curves import plot_confidence, plot_precision_recall
 from lucid_yolo.viz.labels import plot_labels
-from lucid_yolo.viz.matrix import MAX_COUNTED, plot_confusion
+from lucid_yolo.viz.matrix import MAX_COUNTED
 from lucid_yolo.viz.report import Card, Cell, Drawing, Report, Section, Table, write_report
 
 DEPLOYED, DENSE = BRANCHES[::-1]
@@ -38,6 +38,7 @@ def write_evaluation_report(
     facts: Mapping[str, Any],
     device: str,
     extras: EvaluationExtras | None = None,
+    plots: EvaluationPlots | None = None,
 ) -> None:
     """Write the page of one evaluation.
 
@@ -49,13 +50,16 @@ def write_evaluation_report(
         facts: Where the numbers come from; shown as they are.
         device: The device it ran on.
         extras: Further numbers.
+        plots: Plots of the evaluation, where they have been made.
     """
     network = f"{meta.task} {meta.variant}, {meta.image_size_px} px"
     title = f"{split.root.name}: {meta.task} {meta.variant}"
-    labels = labels_section({str(facts.get("split", "")): split.account}, split.records, split.class_map.names)
+    labels = labels_section(
+        {str(facts.get("split", "")): split.account}, plot_labels(split.records, split.class_map.names)
+    )
     written = datetime.now().astimezone().isoformat(" ", "seconds")
     last = facts_section({"written": written, "network": network, **facts}, device, "")
-    sections = (*evaluation_sections(evaluation, split, extras), labels, last)
+    sections = (*evaluation_sections(evaluation, split, extras, plots), labels, last)
     subtitle = ", ".join(str(facts[key]) for key in ("ckpt_path", "data_root", "split") if facts.get(key))
     write_report(Report(title, subtitle, headline_cards(evaluation, extras), sections), path)
 
@@ -81,7 +85,10 @@ def headline_cards(evaluation: Evaluation, extras: EvaluationExtras | None = Non
 
 
 def evaluation_sections(
-    evaluation: Evaluation, split: DataSplit, extras: EvaluationExtras | None = None
+    evaluation: Evaluation,
+    split: DataSplit,
+    extras: EvaluationExtras | None = None,
+    plots: EvaluationPlots | None = None,
 ) -> tuple[Section, ...]:
     """Return metrics, curves, classes, confusion and pictures of an evaluation.
 
@@ -89,13 +96,10 @@ def evaluation_sections(
         evaluation: Metrics and detections of both heads.
         split: The evaluated images.
         extras: Further numbers.
+        plots: Its plots, where they have been made.
     """
-    metrics = evaluation.metrics[DEPLOYED]
-    found, names = evaluation.detections[DEPLOYED], split.class_map.names
-    records = seen_records(split, found)
-    curves = confidence_curves(records, found, split.class_map)
-    matches = match_images(records, found, split.class_map)
-    worst, best = worst_and_best(matches)
+    names, plots = split.class_map.names, plots or plot_evaluation(evaluation, split)
+    worst, best = worst_and_best(plots.matches)
     explained = (
         f"By F1 at confidence {CONFIDENCE} and IoU {IOU_THRESHOLD}. First the objects, then the detections; words "
         "behind a name say what is wrong."
@@ -107,20 +111,19 @@ def evaluation_sections(
     ]
     return (
         _metrics_section(evaluation, extras),
-        _curves_section(curves, metrics, names),
-        _classes_section(evaluation, curves),
-        _confusion_section(confusion_matrix(matches, len(names)), names),
+        _curves_section(plots),
+        _classes_section(evaluation, plots.curves),
+        _confusion_section(plots, names),
         *pictures,
     )
 
 
-def labels_section(accounts: Mapping[str, RowAccount], records: Sequence[ImageRecord], names: Sequence[str]) -> Section:
+def labels_section(accounts: Mapping[str, RowAccount], labels: Figure) -> Section:
     """Return what became of every label row, and the statistics of the labels.
 
     Args:
         accounts: Name of a split to its account.
-        records: Images whose labels are drawn.
-        names: Class names.
+        labels: Plot of the labels.
     """
     bins = [[account.num_rows, *account.counts.values(), account.num_images] for account in accounts.values()]
     columns = ("split", "label rows", *BINS, "images")
@@ -139,7 +142,7 @@ def labels_section(accounts: Mapping[str, RowAccount], records: Sequence[ImageRe
         notes += [(name, note.kind, note.count, ", ".join(note.examples[:1])) for note in account.notes]
     if notes:
         tables.append(Table(("split", "remark", "count", "first"), tuple(notes)))
-    drawing = Drawing(plot_labels(records, names), "Ignored regions are left out.")
+    drawing = Drawing(labels, "Ignored regions are left out.")
     return Section("Labels", tables=tuple(tables), drawings=(drawing,))
 
 
@@ -192,29 +195,11 @@ def _extra_tables(extras: EvaluationExtras) -> list[Table]:
     return tables
 
 
-def _curves_section(curves: ConfidenceCurves, metrics: BoxMetrics, names: Sequence[str]) -> Section:
-    average_precision = [row.ap50 for row in metrics.per_class]
-    by_recall = plot_precision_recall(curves.recall, curves.precision, names, average_precision)
-    caption = (
-        "" if math.isnan(curves.best_confidence) else f"Mean F1 is best at confidence {curves.best_confidence:.3f}."
-    )
-    drawings = (Drawing(by_recall), Drawing(confidence_figure(curves, names), caption))
+def _curves_section(plots: EvaluationPlots) -> Section:
+    best = plots.curves.best_confidence
+    caption = "" if math.isnan(best) else f"Mean F1 is best at confidence {best:.3f}."
+    drawings = (Drawing(plots.precision_recall), Drawing(plots.confidence, caption))
     return Section("Curves", "The deployed head at IoU 0.50.", drawings=drawings)
-
-
-def confidence_figure(curves: ConfidenceCurves, names: Sequence[str]) -> Any:
-    """Return precision, recall and F1 against confidence as a plot.
-
-    Args:
-        curves: The curves.
-        names: Class names.
-    """
-    quantities = {
-        "Precision": (curves.precision, curves.mean_precision),
-        "Recall": (curves.recall, curves.mean_recall),
-        "F1": (curves.f1, curves.mean_f1),
-    }
-    return plot_confidence(curves.confidence, quantities, names, curves.best_confidence)
 
 
 def _classes_section(evaluation: Evaluation, curves: ConfidenceCurves) -> Section:
@@ -234,7 +219,8 @@ def _classes_section(evaluation: Evaluation, curves: ConfidenceCurves) -> Sectio
     return Section("Classes", text, (Table(columns, tuple(rows), is_sortable=True),))
 
 
-def _confusion_section(counts: Any, names: Sequence[str]) -> Section:
+def _confusion_section(plots: EvaluationPlots, names: Sequence[str]) -> Section:
+    counts = plots.counts
     objects, found = int(counts[:-1].sum()), int(counts[:, :-1].sum())
     right, missed = int(counts[:-1, :-1].trace()), int(counts[:-1, -1].sum())
     text = (
@@ -242,7 +228,7 @@ def _confusion_section(counts: Any, names: Sequence[str]) -> Section:
         f"{objects:,} objects {right:,} were found as what they are, {missed:,} missed, the others taken for another "
         f"class. Of {found:,} detections {int(counts[-1].sum()):,} lie on no object."
     )
-    drawing = Drawing(plot_confusion(counts, names), may_shrink=len(names) < MAX_COUNTED)
+    drawing = Drawing(plots.confusion, may_shrink=len(names) < MAX_COUNTED)
     pairs = tuple((names[i], names[j], n, n / int(counts[i].sum())) for i, j, n in most_confused(counts))
     columns = ("true", "detected as", "times", "share of the class")
     tables = (Table(columns, pairs, "Most frequent mistakes between classes"),) if pairs else ()

@@ -140,21 +140,26 @@ class TrainState:
         return flat | {name: getattr(self, name) for name in _COUNTERS}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return plain copies of everything but the network's own parameters and buffers.
+        """Return plain copies, on the CPU, of everything but the network's own parameters and buffers.
 
         The partial gradient is there only between the micro-steps of an update.
         """
         state: dict[str, Any] = {
-            "momentum": self.layout.unpack(self.momentum),
-            "ema": self.layout.unpack(self.ema),
-            "counters": {name: getattr(self, name).clone() for name in _COUNTERS},
+            "momentum": self.layout.unpack(self.momentum.cpu()),
+            "ema": self.layout.unpack(self.ema.cpu()),
+            "counters": {name: getattr(self, name).detach().cpu().clone() for name in _COUNTERS},
             "micro_index": self.micro_index,
         }
         if self.micro_index:
-            state["grads"] = self.layout.unpack(self.grads)
-            state["committed_buffers"] = self.buffer_layout.unpack(self.committed_buffers)
-            state["flag"] = self.flag.clone()
+            state["grads"] = self.layout.unpack(self.grads.cpu())
+            state["committed_buffers"] = self.buffer_layout.unpack(self.committed_buffers.cpu())
+            state["flag"] = self.flag.cpu().clone()
         return state
+
+    def network_state_dict(self) -> dict[str, Tensor]:
+        """Return copies, on the CPU, of the network's parameters and buffers: one transfer for all of a kind."""
+        buffers = self.buffer_layout.unpack(self.buffers.cpu())
+        return {**self.layout.unpack(self.params.cpu()), **buffers}
 
     @torch.no_grad()
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -14,7 +14,20 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from lucid_yolo.viz.figures import FAINT_LINE, INK, LINE_COLORS, clean, line_color, new_figure, short_name, write_texts
+from lucid_yolo.viz.figures import (
+    FAINT_LINE,
+    INK,
+    LINE_COLORS,
+    Margins,
+    clean,
+    label_axes,
+    line_color,
+    new_figure,
+    short_name,
+    widest_inches,
+    write_texts,
+    write_title,
+)
 
 Points = tuple[list[float], list[float]]
 
@@ -23,6 +36,7 @@ POSITION_COLUMNS = ("step", "epoch")
 PANEL_INCHES, PANEL_COLUMNS = (3.9, 2.8), 4
 # More classes than the second number are drawn alike, more than the third as a band.
 MAX_LEGEND_LINES, MAX_LEGEND_CLASSES, MAX_DRAWN_CLASSES = 8, 20, 100
+LEGEND_POINTS, LEGEND_KEY_INCHES = 8.0, 0.65
 BAND = (0.1, 0.9)
 # Longer series of a measured quantity (one with a prefix) are drawn faintly, with their moving average on top.
 SMOOTHED_POINTS = 60
@@ -49,12 +63,12 @@ def plot_training(metrics_csv: Path) -> Figure:
         raise ValueError(f"{metrics_csv}: expected numbers beside step and epoch, found none in {len(rows)} rows")
     num_columns = min(PANEL_COLUMNS, len(panels))
     num_rows = math.ceil(len(panels) / num_columns)
-    figure = new_figure(num_columns * PANEL_INCHES[0], num_rows * PANEL_INCHES[1])
+    size = num_columns * PANEL_INCHES[0], num_rows * PANEL_INCHES[1]
+    figure = new_figure(*size, Margins(), num_rows, num_columns)
     for i, (title, lines) in enumerate(panels.items(), start=1):
         axes = figure.add_subplot(num_rows, num_columns, i)
         _draw_panel(axes, title, lines)
-        if i > len(panels) - num_columns:
-            axes.set_xlabel(position or "row")
+        label_axes(axes, (position or "row") if i > len(panels) - num_columns else "", "")
     return figure
 
 
@@ -80,8 +94,6 @@ def plot_precision_recall(
             "recall, precision, names, average_precision: expected [K, N], [K, N], K and K, "
             f"found {recall.shape}, {precision.shape}, {len(names)} and {len(average_precision)}"
         )
-    figure = new_figure(7.6, 4.6)
-    axes = figure.add_subplot()
     grid = np.linspace(0.0, 1.0, 101)
     has_objects = np.isfinite(average_precision)
     shown = [k for k in range(len(names)) if has_objects[k]]
@@ -92,18 +104,20 @@ def plot_precision_recall(
         envelopes.append(_envelope(recall[k], precision[k], grid))
         name, path = short_name(names[k], k)
         entries.append((f"{name}  {average_precision[k]:.3f}", path))
-    handles = _draw_classes(axes, grid, shown, np.array(envelopes))
     if not is_listed:
-        handles, entries = handles[:1], [(_many(len(shown)), None)]
+        entries = [(_many(len(shown)), None)]
     if shown:
-        mean = float(np.mean([average_precision[k] for k in shown]))
-        handles += axes.plot(grid, np.mean(envelopes, axis=0), color=INK, linewidth=3.0)
-        entries.append((f"all classes  {mean:.3f}", None))
-        legend = axes.legend(handles, [""] * len(handles), loc="upper left", bbox_to_anchor=(1.01, 1.0))
-        legend.set_frame_on(False)
-        write_texts(legend.get_texts(), entries)
-    axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="recall", ylabel="precision")
-    axes.set_title("Precision against recall, IoU 0.50", fontsize=10, fontweight="bold", loc="left")
+        entries.append((f"all classes  {np.mean([average_precision[k] for k in shown]):.3f}", None))
+    legend_inches = widest_inches(entries, LEGEND_POINTS) + LEGEND_KEY_INCHES if entries else 0.2
+    figure = new_figure(7.6, 4.6, Margins(right=legend_inches))
+    axes = figure.add_subplot()
+    handles = _draw_classes(axes, grid, shown, np.array(envelopes))
+    if shown:
+        mean = axes.plot(grid, np.mean(envelopes, axis=0), color=INK, linewidth=3.0)
+        _list_beside(axes, axes, [*(handles if is_listed else handles[:1]), *mean], entries)
+    axes.set(xlim=(0, 1), ylim=(0, 1.02))
+    label_axes(axes, "recall", "precision")
+    write_title(axes, "Precision against recall, IoU 0.50")
     clean(axes)
     return figure
 
@@ -129,28 +143,38 @@ def plot_confidence(
     shape = (len(names), len(confidence))
     if wrong := {n: (c.shape, m.shape) for n, (c, m) in curves.items() if (c.shape, m.shape) != (shape, shape[1:])}:
         raise ValueError(f"curves: expected {shape} and {shape[1:]} for every quantity, found {wrong}")
-    figure = new_figure(3.6 * len(curves) + 2.4, 3.6)
     stride = max(1, len(confidence) // 200)
     places = confidence[::stride]
     shown = [k for k in range(len(names)) if any(np.isfinite(c[k]).any() for c, _ in curves.values())]
     is_listed = len(shown) <= MAX_LEGEND_CLASSES
-    handles: list[Any] = []
+    entries: list[tuple[str, str | None]] = [short_name(names[k], k) for k in shown]
+    if not is_listed:
+        entries = [(_many(len(shown)), None)]
+    if len(shown) > 1:
+        entries.append(("mean", None))
+    legend_inches = widest_inches(entries, LEGEND_POINTS) + LEGEND_KEY_INCHES if entries else 0.2
+    figure = new_figure(3.6 * len(curves) + 2.4, 3.6, Margins(right=legend_inches), 1, len(curves))
     for i, (quantity, (per_class, mean)) in enumerate(curves.items(), start=1):
         axes = figure.add_subplot(1, len(curves), i)
         handles = _draw_classes(axes, places, shown, per_class[shown, ::stride])
         if len(shown) > 1:
             handles += axes.plot(places, mean[::stride], color=INK, linewidth=2.4)
-        _mark_best(axes, confidence, mean, best_confidence)
-        axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="confidence threshold")
-        axes.set_title(quantity, fontsize=10, fontweight="bold", loc="left", parse_math=False)
+        write_title(axes, quantity, _mark_best(axes, confidence, mean, best_confidence))
+        axes.set(xlim=(0, 1), ylim=(0, 1.02))
+        label_axes(axes, "confidence threshold", "")
         clean(axes)
-    entries: list[tuple[str, str | None]] = [short_name(names[k], k) for k in shown]
-    if not is_listed:
-        handles, entries = [handles[0], handles[-1]], [(_many(len(shown)), None)]
-    if handles:
-        legend = figure.legend(handles, [""] * len(handles), loc="outside right upper", frameon=False, fontsize=8)
-        write_texts(legend.get_texts(), [*entries, ("mean", None)][: len(handles)])
+        if handles and i == len(curves):
+            _list_beside(figure, axes, handles if is_listed else [handles[0], handles[-1]], entries)
     return figure
+
+
+def _list_beside(
+    owner: Axes | Figure, axes: Axes, handles: Sequence[Any], entries: Sequence[tuple[str, str | None]]
+) -> None:
+    """Write the legend of a panel, or of the whole figure, to the right of the panel."""
+    place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "bbox_transform": axes.transAxes}
+    legend = owner.legend(handles, [""] * len(handles), fontsize=LEGEND_POINTS, frameon=False, **place)
+    write_texts(legend.get_texts(), entries)
 
 
 def _draw_classes(axes: Axes, places: NDArray[Any], labels: Sequence[int], values: NDArray[Any]) -> list[Any]:
@@ -180,13 +204,13 @@ def _many(num_classes: int) -> str:
     return f"each of {num_classes} classes"
 
 
-def _mark_best(axes: Axes, confidence: NDArray[Any], mean: NDArray[Any], best_confidence: float) -> None:
-    """Mark a threshold and what the mean is there."""
+def _mark_best(axes: Axes, confidence: NDArray[Any], mean: NDArray[Any], best_confidence: float) -> str:
+    """Mark a threshold; return what the mean is there."""
     if math.isnan(best_confidence):
-        return
+        return ""
     value = float(np.interp(best_confidence, confidence, mean))
     axes.axvline(best_confidence, color="#777777", linewidth=1.0, linestyle="--")
-    axes.set_title(f"{value:.3f} at {best_confidence:.3f}", fontsize=8, loc="right")
+    return f"{value:.3f} at {best_confidence:.3f}"
 
 
 def _panels(rows: Sequence[dict[str, str]], position: str | None) -> dict[str, dict[str, Points]]:
@@ -224,13 +248,14 @@ def _draw_panel(axes: Axes, title: str, lines: dict[str, Points]) -> None:
             axes.plot(*_thinned(xs, ys), color=color, linewidth=0.7, alpha=0.3)
         shown = _moving_average(ys, len(ys) / 30).tolist() if is_long else ys
         handles += axes.plot(*_thinned(xs, shown), color=color, linewidth=1.6, marker=marker, markersize=3)
-    axes.set_title(title, fontsize=10, fontweight="bold", loc="left", parse_math=False)
+    note = ""
     if len(lines) <= MAX_LEGEND_LINES and any(lines):
         legend = axes.legend(handles, [""] * len(handles), fontsize=8, frameon=False, loc="best")
         write_texts(legend.get_texts(), [(f"{label} (last {ys[-1]:.4g})", None) for label, (_, ys) in lines.items()])
     elif len(lines) == 1:
         last = next(iter(lines.values()))[1][-1]
-        axes.set_title(f"last {last:.4g}", fontsize=8, loc="right")
+        note = f"last {last:.4g}"
+    write_title(axes, title, note)
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(5))
     clean(axes)

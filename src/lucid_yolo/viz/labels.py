@@ -12,7 +12,21 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from lucid_yolo.structures import ImageRecord
-from lucid_yolo.viz.figures import LINE_COLORS, clean, line_color, name_ticks, new_figure, short_name
+from lucid_yolo.viz.figures import (
+    LINE_COLORS,
+    Margins,
+    clean,
+    label_axes,
+    line_color,
+    name_ticks,
+    new_figure,
+    short_name,
+    widest_inches,
+    write_title,
+)
+
+Bar = tuple[tuple[str, str | None], int, tuple[float, ...]]
+"""((name, font file), objects, colour)."""
 
 MAX_BARS, MIN_PLACES = 24, 10
 SIDE_TICKS = (4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
@@ -34,9 +48,11 @@ def plot_labels(records: Sequence[ImageRecord], names: Sequence[str]) -> Figure:
     size_src = np.concatenate([np.ones((0, 2)), *sizes])
     wh_src = boxes[:, 2:] - boxes[:, :2]
     num_bars = min(len(names), MAX_BARS + 1)
-    figure = new_figure(12.6, max(6.0, 0.9 + 0.26 * num_bars))
+    bars = _bars(np.bincount(labels, minlength=len(names)), names)
+    room = max(0.65, widest_inches([entry for entry, _, _ in bars], 8.0) + 0.15)
+    figure = new_figure(11.95 + room, max(6.0, 0.9 + 0.26 * num_bars), Margins(left=room, between_rows=0.75), 2, 3)
     grid = figure.add_gridspec(2, 3)
-    _draw_counts(figure.add_subplot(grid[:, 0]), np.bincount(labels, minlength=len(names)), names)
+    _draw_counts(figure.add_subplot(grid[:, 0]), bars, len(labels))
     center = (boxes[:, :2] + boxes[:, 2:]) / 2 / size_src
     _draw_density(figure.add_subplot(grid[0, 1]), center, "Box centres", ("x / image width", "y / image height"))
     shape = wh_src / size_src
@@ -48,19 +64,22 @@ def plot_labels(records: Sequence[ImageRecord], names: Sequence[str]) -> Figure:
     return figure
 
 
-def _draw_counts(axes: Axes, counts: NDArray[Any], names: Sequence[str]) -> None:
-    """Draw a bar per class, in the order of the classes; of many, the most frequent ones and one for the rest."""
+def _bars(counts: NDArray[Any], names: Sequence[str]) -> list[Bar]:
+    """Return a bar per class, in the order of the classes; of many, the most frequent ones and one for the rest."""
     shown = sorted(np.argsort(-counts, kind="stable")[:MAX_BARS].tolist())
-    entries: list[tuple[str, str | None]] = [short_name(names[k], k, 22) for k in shown]
-    values, colors = [int(counts[k]) for k in shown], [line_color(k) for k in shown]
+    bars: list[Bar] = [(short_name(names[k], k, 22), int(counts[k]), line_color(k)) for k in shown]
     if len(counts) > len(shown):
-        entries.append((f"{len(counts) - len(shown)} rarer classes", None))
-        values.append(int(counts.sum()) - sum(values))
-        colors.append((0.6, 0.6, 0.6))
+        rest = int(counts.sum()) - sum(value for _, value, _ in bars)
+        bars.append(((f"{len(counts) - len(shown)} rarer classes", None), rest, (0.6, 0.6, 0.6)))
+    return bars
+
+
+def _draw_counts(axes: Axes, shown: Sequence[Bar], num_objects: int) -> None:
+    values, colors = [value for _, value, _ in shown], [color for _, _, color in shown]
     bars = axes.barh(range(len(values)), values, color=colors, height=0.72)
     axes.bar_label(bars, [f"{value:,}" for value in values], padding=3, fontsize=8)
-    _finish(axes, f"Objects per class, {int(counts.sum()):,} in all", ("", ""))
-    name_ticks(axes.yaxis, entries)
+    _finish(axes, f"Objects per class, {num_objects:,} in all", ("", ""))
+    name_ticks(axes.yaxis, [entry for entry, _, _ in shown])
     axes.set_ylim(max(len(values), MIN_PLACES) - 0.4, -0.6)
     axes.margins(x=0.14)
     axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
@@ -105,7 +124,6 @@ def _draw_objects(axes: Axes, num_objects: NDArray[Any]) -> None:
 
 
 def _finish(axes: Axes, title: str, labels: tuple[str, str]) -> None:
-    axes.set_title(title, fontsize=10, fontweight="bold", loc="left")
-    axes.set_xlabel(labels[0], fontsize=8)
-    axes.set_ylabel(labels[1], fontsize=8)
+    write_title(axes, title)
+    label_axes(axes, *labels)
     clean(axes)
