@@ -11,7 +11,14 @@ from triton.compiler import ASTSource
 from lucid_yolo.kernels.norm_act import kernel
 
 X, F = "*bf16", "*fp32"
-COUNTS = {"num_rows": "i32", "channels": "i32", "num_parts": "i32", "momentum": "fp32", "eps": "fp32"}
+COUNTS = {
+    "num_rows": "i32",
+    "grad_stride": "i32",
+    "channels": "i32",
+    "num_parts": "i32",
+    "momentum": "fp32",
+    "eps": "fp32",
+}
 TYPES = {"x": X, "grad": X, "y": X, "grad_x": X, **COUNTS}
 CONSTANTS = {"HAS_ACT": True, "BLOCK_R": 64, "BLOCK_C": 64, "BLOCK_P": 32}
 

@@ -60,6 +60,8 @@ class TrainLoader:
         epoch_prefetch: Let the workers begin the next epoch when the last batch of one is handed out, so that it is
             ready after the validation in between.
         attach: Adds to a batch what this process must send to the device; called one batch ahead.
+        batches_per_epoch: Batches that an iteration hands out at most, where a run's epochs are shorter than the plan's;
+            the plan goes on where the iteration before has ended.
     """
 
     def __init__(
@@ -73,9 +75,10 @@ class TrainLoader:
         prefetch_batches: int = BATCHES_AHEAD_PER_WORKER,
         epoch_prefetch: bool = False,
         attach: Callable[[Any], TrainBatch] | None = None,
+        batches_per_epoch: int | None = None,
     ) -> None:
         self.planner = planner
-        self._cursor = _Cursor(position, planner.batches_per_epoch)
+        self._cursor = _Cursor(position, batches_per_epoch or planner.batches_per_epoch)
         self._pool = _WorkerPool(_TrainBatches(planner, make), self._cursor, num_workers, pin_memory, prefetch_batches)
         self._attach = attach
         self._has_epoch_prefetch = epoch_prefetch
@@ -95,7 +98,7 @@ class TrainLoader:
 
     @property
     def epoch(self) -> int:
-        """Epoch of the next batch."""
+        """Epoch of the plan that the next batch belongs to."""
         return self.position // len(self)
 
     def __iter__(self) -> Iterator[TrainBatch]:
@@ -103,7 +106,7 @@ class TrainLoader:
         batches = begun[1] if begun is not None and begun[0] == self.position else self._begin()
         for batch in batches:
             self.position += 1
-            is_last = self.position % len(self) == 0
+            is_last = self.position % self._cursor.batches_per_epoch == 0
             if is_last and self._has_epoch_prefetch and self.epoch < self.planner.num_epochs:
                 self._begun = self.position, self._begin()
             yield batch

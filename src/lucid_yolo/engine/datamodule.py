@@ -152,6 +152,7 @@ class DetectorDataModule(LightningDataModule):
                 position=self._position,
                 epoch_prefetch=self.epoch_prefetch,
                 attach=source.attach,
+                batches_per_epoch=self.run_length(1).batches_per_epoch,
             )
             self._open_resources.append(self._train_loader)
         return self._train_loader

@@ -22,10 +22,10 @@ MERGE_TILE = 2048
 
 @triton.jit
 def _tile(start, num_rows, channel, channels, BLOCK_R: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Return offsets and mask of a tile of rows."""
+    """Return rows and mask of a tile."""
     row = start + tl.arange(0, BLOCK_R)
     exists = (row < num_rows)[:, None] & (channel < channels)[None, :]
-    return row.to(tl.int64)[:, None] * channels + channel[None, :], exists, tl.minimum(num_rows - start, BLOCK_R)
+    return row.to(tl.int64)[:, None], exists, tl.minimum(num_rows - start, BLOCK_R)
 
 
 @triton.jit
@@ -39,8 +39,8 @@ def _moments_kernel(  # type: ignore[no-untyped-def]
     m2 = tl.zeros((BLOCK_C,), tl.float32)
     count = 0.0
     for start in range(part * BLOCK_R, num_rows, num_parts * BLOCK_R):
-        at, exists, rows = _tile(start, num_rows, channel, channels, BLOCK_R)
-        value = tl.load(x + at, exists, 0.0).to(tl.float32)
+        row, exists, rows = _tile(start, num_rows, channel, channels, BLOCK_R)
+        value = tl.load(x + row * channels + channel[None, :], exists, 0.0).to(tl.float32)
         n = rows.to(tl.float32)
         tile_mean = tl.sum(value, 0) / n
         off = tl.where(exists, value - tile_mean[None, :], 0.0)
@@ -108,7 +108,8 @@ def _apply_kernel(  # type: ignore[no-untyped-def]
 ):
     channel = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
     is_channel = channel < channels
-    at, exists, _ = _tile(tl.program_id(0) * BLOCK_R, num_rows, channel, channels, BLOCK_R)
+    row, exists, _ = _tile(tl.program_id(0) * BLOCK_R, num_rows, channel, channels, BLOCK_R)
+    at = row * channels + channel[None, :]
     scale = tl.load(weight + channel, is_channel, 0.0) * tl.load(rstd + channel, is_channel, 0.0)
     shift = tl.load(bias + channel, is_channel, 0.0) - tl.load(mean + channel, is_channel, 0.0) * scale
     z = tl.load(x + at, exists, 0.0).to(tl.float32) * scale[None, :] + shift[None, :]
@@ -118,12 +119,12 @@ def _apply_kernel(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _slopes(x, grad, weight, bias, mean, rstd, at, exists, channel, is_channel, HAS_ACT: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Return the normalised input and the gradient before the activation."""
-    value = tl.load(x + at, exists, 0.0).to(tl.float32)
+def _slopes(x, grad, weight, bias, mean, rstd, exists, channel, is_channel, HAS_ACT: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Return the normalised input and the gradient before the activation of a tile."""
+    value = tl.load(x, exists, 0.0).to(tl.float32)
     m, r = tl.load(mean + channel, is_channel, 0.0), tl.load(rstd + channel, is_channel, 0.0)
     normal = tl.where(exists, (value - m[None, :]) * r[None, :], 0.0)
-    slope = tl.load(grad + at, exists, 0.0).to(tl.float32)
+    slope = tl.load(grad, exists, 0.0).to(tl.float32)
     if HAS_ACT:
         w, b = tl.load(weight + channel, is_channel, 0.0), tl.load(bias + channel, is_channel, 0.0)
         z = normal * w[None, :] + b[None, :]
@@ -136,6 +137,7 @@ def _slopes(x, grad, weight, bias, mean, rstd, at, exists, channel, is_channel, 
 def _reduce_kernel(  # type: ignore[no-untyped-def]
     x,
     grad,
+    grad_stride,
     weight,
     bias,
     mean,
@@ -156,8 +158,9 @@ def _reduce_kernel(  # type: ignore[no-untyped-def]
     of_bias = tl.zeros((BLOCK_C,), tl.float32)
     of_weight = tl.zeros((BLOCK_C,), tl.float32)
     for start in range(part * BLOCK_R, num_rows, num_parts * BLOCK_R):
-        at, exists, _ = _tile(start, num_rows, channel, channels, BLOCK_R)
-        normal, slope = _slopes(x, grad, weight, bias, mean, rstd, at, exists, channel, is_channel, HAS_ACT)
+        row, exists, _ = _tile(start, num_rows, channel, channels, BLOCK_R)
+        at, at_grad = row * channels + channel[None, :], row * grad_stride + channel[None, :]
+        normal, slope = _slopes(x + at, grad + at_grad, weight, bias, mean, rstd, exists, channel, is_channel, HAS_ACT)
         of_bias += tl.sum(slope, 0)
         of_weight += tl.sum(slope * normal, 0)
     tl.store(part_bias + part * channels + channel, of_bias, is_channel)
@@ -181,6 +184,7 @@ def _sum_kernel(  # type: ignore[no-untyped-def]
 def _grad_kernel(  # type: ignore[no-untyped-def]
     x,
     grad,
+    grad_stride,
     weight,
     bias,
     mean,
@@ -196,8 +200,9 @@ def _grad_kernel(  # type: ignore[no-untyped-def]
 ):
     channel = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
     is_channel = channel < channels
-    at, exists, _ = _tile(tl.program_id(0) * BLOCK_R, num_rows, channel, channels, BLOCK_R)
-    normal, slope = _slopes(x, grad, weight, bias, mean, rstd, at, exists, channel, is_channel, HAS_ACT)
+    row, exists, _ = _tile(tl.program_id(0) * BLOCK_R, num_rows, channel, channels, BLOCK_R)
+    at, at_grad = row * channels + channel[None, :], row * grad_stride + channel[None, :]
+    normal, slope = _slopes(x + at, grad + at_grad, weight, bias, mean, rstd, exists, channel, is_channel, HAS_ACT)
     scale = tl.load(weight + channel, is_channel, 0.0) * tl.load(rstd + channel, is_channel, 0.0)
     of_bias = tl.load(grad_bias + channel, is_channel, 0.0) / num_rows
     of_weight = tl.load(grad_weight + channel, is_channel, 0.0) / num_rows
@@ -233,6 +238,13 @@ class _Plan:
     def parts(self, like: Tensor) -> tuple[Tensor, Tensor]:
         first, second = like.new_empty((2, self.num_parts, self.channels)).unbind()
         return first, second
+
+
+def _has_rows(x: Tensor) -> bool:
+    """True for channels-last memory, also of some channels of a wider tensor: pixels follow each other evenly."""
+    _, _, height, width = x.shape
+    step = x.stride(3)
+    return x.stride(1) == 1 and x.stride(2) == width * step and x.stride(0) == height * width * step
 
 
 class _NormAct(torch.autograd.Function):
@@ -282,10 +294,12 @@ class _NormAct(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, bias, mean, rstd = ctx.saved_tensors
         plan: _Plan = ctx.plan
-        grad = grads[0].contiguous(memory_format=torch.channels_last)
+        grad, grad_stride = grads[0], grads[0].stride(3)
+        if not _has_rows(grad):
+            grad, grad_stride = grad.contiguous(memory_format=torch.channels_last), plan.channels
         part_bias, part_weight = plan.parts(weight)
         grad_bias, grad_weight, grad_x = torch.empty_like(bias), torch.empty_like(weight), torch.empty_like(x)
-        inputs, shape = (x, grad, weight, bias, mean, rstd), (plan.num_rows, plan.channels)
+        inputs, shape = (x, grad, grad_stride, weight, bias, mean, rstd), (plan.num_rows, plan.channels)
         _reduce_kernel[(plan.num_parts, plan.num_blocks)](
             *inputs, part_bias, part_weight, *shape, plan.num_parts, HAS_ACT=ctx.has_act, **plan.tiles
         )
