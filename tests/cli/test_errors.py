@@ -34,7 +34,7 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             "--data.data_root set --variant z",
             "--model.variant: expected one of 'n', 's', 'm', 'l', 'x' or null, found 'z'",
         ),
-        ("--data.data_root set --model.varient s", "did you mean --model.variant?"),
+        ("--data.data_root set --model.varyant s", "did you mean --model.variant?"),
         ("--data.data_root set --model.image_size 100", "image_size: expected a multiple of 32, found 100"),
         (
             "--data.data_root set --data.batch_size many",
@@ -46,10 +46,10 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             "--data.data_root set --data.augment.mosaic 3",
             "mosaic: expected a number in [0, 1], found 3.0; 0 turns it off",
         ),
-        ("--data.data_root set --model.speed.acelerate auto", "--model.speed.acelerate: no such argument"),
+        ("--data.data_root set --model.speed.axelerate auto", "--model.speed.axelerate: no such argument"),
         ("--data.data_root set --trainer.strategy fsdp", "--trainer.strategy: expected auto or ddp, found 'fsdp'"),
         ("--ckpt_path nowhere.ckpt", "checkpoint: found no file nowhere.ckpt"),
-        ("--ckpt_path text.ckpt", "checkpoint text.ckpt: expected a file written by lucid-yolo, found one that cannot"),
+        ("--ckpt_path text.ckpt", "checkpoint text.ckpt cannot be read ("),
     ],
 )
 def test_mistakes_of_a_fit(flags: str, expected: str, capsys: pytest.CaptureFixture[str]) -> None:

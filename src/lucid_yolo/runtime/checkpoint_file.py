@@ -128,10 +128,7 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
         return _load(path)
     except UNREADABLE as error:
         if not previous.exists():
-            raise ValueError(
-                f"checkpoint {path}: expected a file written by lucid-yolo, found one that cannot be read "
-                f"({type(error).__name__})"
-            ) from error
+            raise ValueError(f"checkpoint {path} cannot be read ({type(error).__name__})") from error
         _log.warning("%s cannot be read (%s); using the one before it, %s", path, type(error).__name__, previous)
         return _load(previous)
 
