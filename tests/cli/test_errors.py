@@ -68,6 +68,7 @@ def test_mistakes_of_other_commands(capsys: pytest.CaptureFixture[str]) -> None:
     for command, words, expected in (
         (evaluate.main, "--ckpt_path best.ckpt --data_root set", "train on these with --model.weights"),
         (evaluate.main, "--ckpt_path best.ckpt --data_root set --batchsize 3", "did you mean --batch_size?"),
+        (main, "validate --data.data_root set", "validate: missing --ckpt_path, the checkpoint to score"),
         (predict.main, "--source set", "missing --ckpt_path; --help"),
         (data.main, "check --dataroot x", "; did you mean --data_root?"),
         (data.main, "check", "missing --data_root; --help"),

@@ -359,6 +359,8 @@ def _resolve(arguments: Sequence[str]) -> tuple[list[str], ModelMeta | None, Run
     if weights := _start_weights(command, given, config):
         config, rest = resolve_arguments(flags, read_weights(weights).meta.variant)
     if command != "fit":
+        if not ckpt_path and not {"help", "print_config"} & given.keys():
+            raise ValueError(f"{command}: missing --ckpt_path, the checkpoint to score; --help lists the arguments")
         config = {key: config[key] for key in SHARED_KEYS if key in config}
         config["model"] = {**(config.get("model") or {}), "weights": None}
     config.pop("ckpt_path", None)
@@ -413,7 +415,7 @@ def _report(cli: RunCLI, command: str) -> None:
     if evaluation is None:
         return
     config, name = cli.config[command], SPLITS[command]
-    print_tables(evaluation, f"{config.ckpt_path or 'untrained network'} on {config.data.data_root}, {name}")
+    print_tables(evaluation, f"{config.ckpt_path} on {config.data.data_root}, {name}")
     header = {"ckpt_path": config.ckpt_path, "data_root": config.data.data_root, "split": name}
     content = {**header, "model": meta.to_dict(), **evaluation.report()}
     cli.run_dir.mkdir(parents=True, exist_ok=True)
