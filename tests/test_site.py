@@ -73,7 +73,10 @@ def test_search_finds_without_a_server(site: Path, browser: Browser) -> None:
     assert browser.errors == []
 
 
-def test_a_notebook_is_there_to_download(site: Path) -> None:
+def test_a_notebook_is_there_to_read_and_to_download(site: Path, browser: Browser) -> None:
+    browser.open(site / "notebooks" / "train.html")
+    assert "result.metrics[" in browser.text()
+    assert "Draws a small data set" in browser.text()
     assert sorted(p.name for p in (site / "notebooks").glob("*.ipynb")) == sorted(
         f"{p.stem}.ipynb" for p in (ROOT / "notebooks").glob("*.py")
     )

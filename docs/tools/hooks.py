@@ -115,7 +115,7 @@ def notebook_files(config: Any) -> list[File]:
     for path in sorted((ROOT / "notebooks").glob("*.py")):
         notebook = jupytext.read(path)
         notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
-        page = jupytext.writes(notebook, fmt="md").partition("---\n\n")[2]
+        page = re.sub(r"\A---\n.*?\n---\n+", "", jupytext.writes(notebook, fmt="md"), flags=re.DOTALL)
         title, _, rest = page.partition("\n")
         link = f"[Download as a notebook]({path.stem}.ipynb)"
         made.append(File.generated(config, f"notebooks/{path.stem}.md", content=f"{title}\n\n{link}\n{rest}"))

@@ -33,6 +33,12 @@ print(repr((code, heavy, time.perf_counter() - started)))
         ("main", ["predict", "--help"], 1.0),
         ("predict", ["--help"], 1.0),
         ("evaluate", ["--help"], 1.0),
+        ("data", ["--help"], 1.0),
+        ("data", ["check", "--help"], 1.0),
+        ("export", ["--help"], 1.0),
+        ("bench", ["--help"], 1.0),
+        ("bench", ["prove", "--help"], 1.0),
+        ("bench", ["step", "--help"], 1.0),
     ],
 )
 def test_help_is_quick_and_light(module: str, argv: list[str], limit_s: float) -> None:

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from jsonargparse import ArgumentParser
+from jsonargparse import ArgumentParser, Namespace
+
+from lucid_yolo.cli.errors import suggestions
+from lucid_yolo.cli.help import CompactHelp
 
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
+
+
+class CommandParser(ArgumentParser):
+    """Raises ``ArgumentError`` instead of exiting, suggests what an unknown flag should have been, has short help."""
+
+    def __init__(self, prog: str | None = None, description: str | None = None, **options: Any) -> None:
+        options = {"exit_on_error": False, "formatter_class": CompactHelp, **options}
+        super().__init__(prog=prog, description=description, **options)
+
+    def parse_args(self, *args: Any, **kwargs: Any) -> Namespace:  # type: ignore[override]
+        """Parse, with suggestions."""
+        with suggestions(self):
+            return super().parse_args(*args, **kwargs)
 
 
 def make_parser(prog: str, description: str) -> ArgumentParser:
@@ -16,7 +32,7 @@ def make_parser(prog: str, description: str) -> ArgumentParser:
         prog: The command as users type it.
         description: One sentence.
     """
-    parser = ArgumentParser(prog=prog, description=description, exit_on_error=False)
+    parser = CommandParser(prog, description)
     parser.add_argument("--config", action="config", help="YAML file with values for the arguments below")
     return parser
 

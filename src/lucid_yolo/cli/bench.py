@@ -9,7 +9,7 @@ from typing import Literal
 
 from jsonargparse import ArgumentParser, Namespace
 
-from lucid_yolo.cli.arguments import make_parser
+from lucid_yolo.cli.arguments import CommandParser, make_parser
 from lucid_yolo.cli.errors import USER_ERROR, run_command
 
 HELP = """\
@@ -80,14 +80,13 @@ def take_flags(parser: ArgumentParser, arguments: Sequence[str]) -> tuple[Namesp
 
 
 def _prove_parser() -> ArgumentParser:
-    parser = ArgumentParser(
+    parser = CommandParser(
         prog="lucid-bench prove",
         description="Run training batches of your configuration through the plain step and the accelerated step, from "
         "equal states, and compare the training state and the losses byte for byte after every batch. Exit code 0 for "
         "equal, 1 for different: then the first differing tensor and the place where it arises are named. All other "
         "flags are those of `lucid-yolo fit`: --config, --data.data_root, --model.variant, --ckpt_path, ... Options of "
         "--model.speed that are set to true are compared; without any, whatever can be used here.",
-        exit_on_error=False,
     )
     parser.add_argument("--steps", type=int, default=50, help="Training batches to compare.")
     parser.add_argument("--fault", type=str | None, help="Spoil one bit in this module, or in `update`, on purpose.")
@@ -132,13 +131,12 @@ def _prove(arguments: list[str]) -> int:
 
 
 def _pair_parser() -> ArgumentParser:
-    parser = ArgumentParser(
+    parser = CommandParser(
         prog="lucid-bench pair",
         description="Fit two configurations in alternating fresh processes through `lucid-yolo fit`; compare times, "
         "memory, and every byte of the losses, the validation metrics and the final state. Give what differs as --a "
         "and --b, or as two configuration files in front; all other flags are those of `lucid-yolo fit` and go to "
         "both. Exit code 0 for equal, 1 for different or a failed fit.",
-        exit_on_error=False,
     )
     parser.add_argument("--a", type=str, default="", help="Flags of A alone, in one word: '--config a.yaml'.")
     parser.add_argument("--b", type=str, default="", help="Flags of B alone.")

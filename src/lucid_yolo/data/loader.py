@@ -59,8 +59,8 @@ class TrainLoader:
         epoch_prefetch: Let the workers begin the next epoch when the last batch of one is handed out, so that it is
             ready after the validation in between.
         attach: Adds to a batch what this process must send to the device; called one batch ahead.
-        batches_per_epoch: Batches that an iteration hands out at most, where a run has shorter epochs than the plan;
-            the plan goes on where the iteration before has ended.
+        batches_per_epoch: Batches that an iteration hands out at most, where a run's epochs are shorter than the
+            plan's; the plan goes on where the iteration before has ended.
     """
 
     def __init__(

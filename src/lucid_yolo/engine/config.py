@@ -54,7 +54,7 @@ def load_config(name_or_path: str) -> dict[str, Any]:
     """Read a packaged recipe by name, or a file.
 
     Raises:
-        ValueError: Neither exists, or the file holds no mapping.
+        ValueError: Neither exists, or the file is no YAML or holds no mapping.
     """
     if name_or_path in list_recipes():
         text = (resources.files("lucid_yolo") / "configs" / f"{name_or_path}.yaml").read_text(encoding="utf-8")
@@ -62,7 +62,10 @@ def load_config(name_or_path: str) -> dict[str, Any]:
         text = Path(name_or_path).read_text(encoding="utf-8")
     else:
         raise ValueError(f"--config: expected a file or a recipe ({', '.join(list_recipes())}), found {name_or_path!r}")
-    config = yaml.safe_load(text) or {}
+    try:
+        config = yaml.safe_load(text) or {}
+    except yaml.YAMLError as error:
+        raise ValueError(f"--config {name_or_path}: expected YAML, found: {' '.join(str(error).split())}") from error
     if not isinstance(config, dict):
         raise ValueError(f"--config {name_or_path}: expected a mapping, found {type(config).__name__}")
     return config

@@ -107,6 +107,10 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
     os.replace(temporary, path)
 
 
+UNREADABLE = (OSError, RuntimeError, EOFError, KeyError, IndexError, UnicodeDecodeError, pickle.UnpicklingError)
+"""What reading a torn or foreign file raises: the reader goes by its first bytes, whatever they are."""
+
+
 def read_checkpoint(path: str | Path) -> dict[str, Any]:
     """Read a checkpoint onto the CPU; nothing in it is executed.
 
@@ -122,7 +126,7 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
         raise FileNotFoundError(f"checkpoint: found no file {path}")
     try:
         return _load(path)
-    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+    except UNREADABLE as error:
         if not previous.exists():
             raise ValueError(f"checkpoint {path} cannot be read ({type(error).__name__})") from error
         _log.warning("%s cannot be read (%s); using the one before it, %s", path, type(error).__name__, previous)

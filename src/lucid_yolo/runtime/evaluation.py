@@ -191,8 +191,14 @@ def check_classes(expected: ClassMap, found: ClassMap) -> None:
     """
     if expected.names != found.names:
         raise ValueError(
-            f"class names differ: the network has {list(expected.names)}, the data set has {list(found.names)}"
+            f"class names differ: the network has {_few(expected.names)}, the data set has {_few(found.names)}; take "
+            "data with the network's classes, or train on these with --model.weights"
         )
+
+
+def _few(names: Sequence[str], limit: int = 10) -> str:
+    rest = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return f"{list(names[:limit])}{rest}"
 
 
 def evaluate_split(
