@@ -17,7 +17,7 @@ work = Path("notebook_runs")
 # %% [markdown]
 # ## The data
 #
-# Discs, boxes and triangles on noise, as YOLO text. In a shell: `lucid-data demo --name shapes`.
+# Circles, rectangles, triangles, stars and crosses, as YOLO text. In a shell: `lucid-data demo --name shapes`.
 
 # %%
 data_root = work / "shapes"

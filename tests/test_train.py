@@ -109,7 +109,7 @@ def test_a_run_is_continued(trained: TrainResult, tmp_path: Path) -> None:
         ({"trainer.benchmark": True}, "benchmark"),
         ({"trainer.strategy": "fsdp"}, "strategy"),
     ],
-    ids=str,
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else str(value),
 )
 def test_a_wrong_argument_is_a_value_error(
     data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: dict[str, Any], message: str
