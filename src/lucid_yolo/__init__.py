@@ -45,10 +45,11 @@ def load(
         ValueError: The file was not written by this package, or an argument is out of range.
     """
     # Imported late, so that importing the package stays quick.
+    from lucid_yolo.models.head import DEPLOYED
     from lucid_yolo.predict.backends import open_detector
-    from lucid_yolo.predict.predictor import BRANCH, Predictor
+    from lucid_yolo.predict.predictor import Predictor
 
-    detector = open_detector(path, device, precision, branches=(BRANCH,), is_fused=True)
+    detector = open_detector(path, device, precision, branches=(DEPLOYED,), is_fused=True)
     return Predictor(detector, conf, batch_size, max_det)
 
 

@@ -82,6 +82,9 @@ def test_another_networks_file_fails_the_gate(
         (["--max_det", "0"], "max_det: expected 1 to 300, found 0"),
         (["--format", "safetensors", "--output", "{ckpt}"], "a name that ends in .safetensors, found last.ckpt"),
         (["--format", "torchscript", "--dynamic_size"], "a file of format torchscript has one size"),
+        (["--format", "safetensors", "--dynamic_size"], "a file of format safetensors has one size"),
+        (["--format", "safetensors", "--image_size", "64", "96"], "format safetensors needs a square, found 64 x 96"),
+        (["--format", "web", "--image_size", "64", "96"], "format web needs a square, found 64 x 96"),
         (["--web_runtime", "page"], "belongs to format web, found format onnx"),
     ],
 )

@@ -57,6 +57,19 @@ def test_jobs_run_in_order_and_the_end_waits_for_them(tmp_path: Path) -> None:
     assert (tmp_path / "b.ckpt").exists()
 
 
+def test_nothing_is_done_after_a_file_that_could_not_be_written(tmp_path: Path) -> None:
+    writer, seen = AtomicCheckpointIO(), list[int]()
+    (tmp_path / "file").write_text("not a folder")
+    writer.save_checkpoint(checkpoint(), tmp_path / "file" / "last.ckpt")
+    writer.run_next(lambda: seen.append(1))  # as best.ckpt is copied from last.ckpt
+    writer.run_next(lambda: seen.append(2))
+    with pytest.raises(OSError, match="file"):
+        writer.wait()
+    writer.run_next(lambda: seen.append(3))
+    writer.teardown()
+    assert seen == [3]
+
+
 @pytest.mark.parametrize("touch", ["save", "load", "remove", "teardown"])
 def test_an_error_surfaces_at_the_next_call(touch: str, tmp_path: Path) -> None:
     writer = AtomicCheckpointIO()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Any
 
 import pytest
@@ -50,6 +50,44 @@ def test_a_run_says_once_what_limits_it(
     fit(tmp_path, callbacks=(SpeedVerdict(), Slow(between_s, inside_s)), max_epochs=4, limit_val_batches=0)
     (line,) = [record.message for record in caplog.records if record.name.endswith("verdict")]
     assert line.startswith(word), line
+
+
+@pytest.mark.parametrize(("num_batches", "num_lines"), [(2, 0), (3, 1)])
+def test_pauses_between_short_epochs_are_no_steps(
+    fit: Any, tmp_path: Any, caplog: pytest.LogCaptureFixture, num_batches: int, num_lines: int
+) -> None:
+    caplog.set_level(logging.INFO, "lucid_yolo.engine.verdict")
+    fit(tmp_path, callbacks=(SpeedVerdict(),), max_epochs=4, limit_train_batches=num_batches, limit_val_batches=0)
+    assert sum(record.name.endswith("verdict") for record in caplog.records) == num_lines
+
+
+class LateMark:
+    """A moment of a device that is behind: its time cannot be read before somebody has waited for it."""
+
+    def __init__(self, time_ms: float, waited: list[bool]) -> None:
+        self.time_ms, self.waited = time_ms, waited
+
+    def query(self) -> bool:
+        return bool(self.waited)
+
+    def synchronize(self) -> None:
+        self.waited.append(True)
+
+    def elapsed_time(self, other: LateMark) -> float:
+        assert self.waited, "not ready"
+        return other.time_ms - self.time_ms
+
+
+def test_the_end_of_an_epoch_waits_for_a_device_that_is_behind(
+    fit: Any, tmp_path: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited, clock = list[bool](), count(0.0, 10.0)
+    monkeypatch.setattr(verdict, "_mark", lambda _device: LateMark(next(clock), waited))
+    caplog.set_level(logging.INFO, "lucid_yolo.engine.verdict")
+    fit(tmp_path, callbacks=(SpeedVerdict(),), max_epochs=2, limit_val_batches=0)
+    (line,) = [record.message for record in caplog.records if record.name.endswith("verdict")]
+    assert "20.0 ms a step" in line
+    assert waited == [True]
 
 
 def test_times_are_medians_between_marks() -> None:

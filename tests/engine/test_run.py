@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -176,3 +178,21 @@ def test_a_limited_validation_scores_what_it_saw(fit: Any, tmp_path: Path, caplo
     assert model.evaluation is not None
     assert model.evaluation.metrics["one_to_one"].num_images == 4
     assert "scored on 4 of 5 images" in caplog.text
+
+
+def test_nothing_keeps_the_step_when_the_run_is_over(fit: Any, tmp_path: Path) -> None:
+    """It holds what lies on the device for the run alone, source images among it."""
+    steps = list[weakref.ref[Any]]()
+
+    class Remember(Callback):
+        def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+            steps.append(weakref.ref(pl_module.train_step))
+
+    trainer, model = fit(tmp_path, max_epochs=1, callbacks=(Remember(),))
+    gc.collect()
+    assert steps[0]() is None
+    trainer.save_checkpoint(tmp_path / "after.ckpt", weights_only=False)
+    trainer.strategy.checkpoint_io.wait()
+    counts = read_checkpoint(tmp_path / "after.ckpt")["callbacks"]["MetricsWriter"]
+    assert min(counts.values()) >= 0
+    assert trainer.validate(model, datamodule=trainer.datamodule, verbose=False)

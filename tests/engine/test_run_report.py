@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from lucid_yolo.engine.run_report import BatchClock, RunReport
 
@@ -22,6 +23,7 @@ def test_page_of_a_fit(fit: Any, tmp_path: Path) -> None:
         assert f"{best[head]['ar_max']:.4f}" in text
     assert "0 replayed, 6 eager, 0 recordings" in text
     assert "over 4 batches" in text
+    assert "Evaluation of the best checkpoint on split val" in text
     assert "model: {note: &lt;b&gt;}" in text
     assert all(word in text for word in ("images per second", "cross", "grad_norm", "commit"))
 
@@ -32,6 +34,17 @@ def test_page_without_validation(fit: Any, tmp_path: Path) -> None:
     assert "Without validation" in text
     assert ">Training</h2>" in text
     assert ">Metrics</h2>" not in text
+
+
+def test_page_says_whose_evaluation_it_shows(fit: Any, tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    fit(first, max_epochs=1)
+    best = first / "checkpoints" / "best.ckpt"
+    saved = torch.load(best, weights_only=True)
+    saved["callbacks"]["RunCheckpoint"]["best_score"] = 2.0  # nothing will be better
+    torch.save(saved, best)
+    fit(second, best, max_epochs=2, module={"resume_override": True}, callbacks=(RunReport(second),))
+    assert "Evaluation of the last weights on split val" in (second / "report.html").read_text("utf-8")
 
 
 def test_clock_leaves_pauses_out(monkeypatch: pytest.MonkeyPatch) -> None:

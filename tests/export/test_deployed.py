@@ -7,10 +7,10 @@ import torch
 
 from exported import untrained_ckpt
 from lucid_yolo.decode.one_to_one import decode_one_to_one
-from lucid_yolo.export.deployed import BRANCH, DeployedNetwork, anchor_table
+from lucid_yolo.export.deployed import DeployedNetwork, anchor_table
 from lucid_yolo.geometry.points import make_anchor_points
 from lucid_yolo.models.blocks import BatchNorm2d
-from lucid_yolo.models.head import OutputConv
+from lucid_yolo.models.head import DEPLOYED, OutputConv
 from lucid_yolo.models.network import Network, fuse
 from lucid_yolo.models.scales import STRIDES
 from lucid_yolo.runtime.detector import read_network
@@ -24,7 +24,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Network:
 
 def decoded(network: Network, images: torch.Tensor, count: int = 300) -> Detections:
     with torch.inference_mode():
-        prediction = fuse(network)(images, (BRANCH,))
+        prediction = fuse(network)(images, (DEPLOYED,))
     return decode_one_to_one(prediction, make_anchor_points((images.shape[2], images.shape[3]), STRIDES), count)
 
 

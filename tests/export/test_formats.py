@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -12,7 +15,8 @@ from exported import export_untrained, untrained_ckpt
 from lucid_yolo.export.formats import FORMATS, find_format
 from lucid_yolo.export.pictures import draw_pictures
 from lucid_yolo.export.verify import FP32, EagerReference, run_gate
-from lucid_yolo.predict.backends import BACKENDS, open_detector
+from lucid_yolo.predict.backends import BACKENDS, ExportedDetector, Program, open_detector
+from lucid_yolo.runtime.deployed_meta import DeployedMeta
 from lucid_yolo.runtime.detector import read_network
 from samples import CLASS_MAP
 
@@ -64,3 +68,22 @@ def test_a_runtime_that_is_not_installed_names_its_extra(tmp_path: Path) -> None
     (tmp_path / "last.pte").write_bytes(b"")
     with pytest.raises(ValueError, match=r"running a .pte file needs .* pip install -e '\.\[executorch\]'"):
         open_detector(tmp_path / "last.pte")
+
+
+def test_threads_take_turns_in_a_file(tmp_path_factory: pytest.TempPathFactory) -> None:
+    model = read_network(untrained_ckpt(tmp_path_factory))[1]
+    inside, most = 0, 0
+
+    def run(pixels: np.ndarray) -> np.ndarray:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        time.sleep(0.05)
+        inside -= 1
+        return np.zeros((len(pixels), 300, 6), np.float32)
+
+    entries = DeployedMeta(model, (0, 0)).at_size(64, 64).to_strings()
+    detector = ExportedDetector(Program(entries, run), Path("last.onnx"), torch.device("cpu"))
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(detector.detect, [torch.zeros(1, 3, 64, 64, dtype=torch.uint8)] * 4))
+    assert most == 1

@@ -16,8 +16,8 @@ from exported import dynamic_onnx, export_untrained, untrained_ckpt
 from lucid_yolo.cli import evaluate, predict
 from lucid_yolo.data.synthetic import draw_shapes
 from lucid_yolo.export.pictures import draw_pictures
-from lucid_yolo.export.verify import BRANCH, FP32, EagerReference, Tolerance, run_gate
-from lucid_yolo.models.head import OutputConv
+from lucid_yolo.export.verify import FP32, EagerReference, Tolerance, run_gate
+from lucid_yolo.models.head import DEPLOYED, OutputConv
 from lucid_yolo.predict.backends import open_detector
 from lucid_yolo.runtime.detector import read_network
 from samples import CLASS_MAP, write_coco
@@ -57,8 +57,8 @@ def test_equal_scores_keep_the_order_of_point_then_class(file: Path, ckpt_path: 
             tensor.CopyFrom(onnx.numpy_helper.from_array(new, tensor.name))
     onnx.save(model, str(tmp_path / "ties.onnx"))
     images = torch.randint(0, 256, (2, 3, 128, 160), dtype=torch.uint8)
-    eager = EagerReference(network, meta.build_task()).detect(images)[BRANCH]
-    found = open_detector(tmp_path / "ties.onnx", "cpu").detect(images)[BRANCH]
+    eager = EagerReference(network, meta.build_task()).detect(images)[DEPLOYED]
+    found = open_detector(tmp_path / "ties.onnx", "cpu").detect(images)[DEPLOYED]
     assert eager.score.unique().numel() == 1
     assert torch.equal(found.label, eager.label)
     torch.testing.assert_close(found.boxes_xyxy_px, eager.boxes_xyxy_px, atol=0.05, rtol=0)

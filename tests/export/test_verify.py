@@ -12,8 +12,9 @@ from PIL import Image
 
 from exported import untrained_ckpt
 from lucid_yolo.export.pictures import draw_pictures, load_pictures, save_pair, spread
-from lucid_yolo.export.verify import BRANCH, FP16, FP32, EagerReference, Found, Tolerance, compare, run_gate
+from lucid_yolo.export.verify import FP16, FP32, EagerReference, Found, Tolerance, compare, run_gate
 from lucid_yolo.geometry.letterbox import FILL_VALUE
+from lucid_yolo.models.head import DEPLOYED
 from lucid_yolo.runtime.detector import Detector, read_network
 from lucid_yolo.structures import Detections
 
@@ -100,14 +101,14 @@ class Wrong:
     """A detector whose answers were changed."""
 
     def __init__(self, detector: Detector, change: Callable[[torch.Tensor, torch.Tensor], object]) -> None:
-        self.meta, self.device, self.precision, self.branches = detector.meta, detector.device, "fp32", (BRANCH,)
+        self.meta, self.device, self.precision, self.branches = detector.meta, detector.device, "fp32", (DEPLOYED,)
         self._detector, self._change = detector, change
         self.batch_sizes: list[int] = []
 
     def detect(self, images: torch.Tensor) -> dict[str, Detections]:
         with torch.inference_mode():
             found = self._detector.detect(images)
-            self._change(found[BRANCH].boxes_xyxy_px, found[BRANCH].score)
+            self._change(found[DEPLOYED].boxes_xyxy_px, found[DEPLOYED].score)
         self.batch_sizes.append(len(images))
         return found
 
@@ -117,7 +118,7 @@ def test_the_gate_on_a_whole_network(tmp_path_factory: pytest.TempPathFactory, t
     network, meta = read_network(ckpt_path)
     reference = EagerReference(network, meta.build_task())
     pictures = draw_pictures((64, 64))
-    fused = Detector.from_checkpoint(ckpt_path, "cpu", "fp32", (BRANCH,), is_fused=True)
+    fused = Detector.from_checkpoint(ckpt_path, "cpu", "fp32", (DEPLOYED,), is_fused=True)
     good = Wrong(fused, lambda boxes, score: None)
     result, found = run_gate(reference, good, pictures, FP32)
     assert result.is_passed

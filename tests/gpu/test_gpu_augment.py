@@ -17,13 +17,14 @@ from augment_cases import POLICIES, SIZE_PX, Pictures, make_planner, make_record
 from lucid_yolo.data.dataset import open_split
 from lucid_yolo.data.device_pixels import ResidentPixels, StagedPixels
 from lucid_yolo.data.image import read_image
-from lucid_yolo.data.makers import NumberMaker, PixelMaker, TrainBatch
+from lucid_yolo.data.makers import NumberMaker, PixelMaker
 from lucid_yolo.data.plan import AugmentPolicy, TrainPlanner
 from lucid_yolo.data.sources import PreparedSource
 from lucid_yolo.data.synthetic import draw_shapes
 from lucid_yolo.data.train_source import TrainSource
 from lucid_yolo.graphs import ReplayRunner
 from lucid_yolo.kernels.augment import PlannedBatch, draw_images
+from lucid_yolo.kernels.augment.planned_batch import TrainBatch
 from lucid_yolo.models.network import Network
 from lucid_yolo.optim.schedule import RunLength, ScheduleConfig, build_schedule
 from lucid_yolo.runtime.determinism import make_deterministic

@@ -84,6 +84,9 @@ def test_ids_begin_anew_with_every_video_and_call(predictor: Predictor, video: P
     once = [r.boxes.data.tolist() for r in predictor.track(video)]
     both = [r.boxes.data.tolist() for r in predictor.track([video, video])]
     assert both == once + once
+    pictures = [draw_frame(crossing(i)) for i in range(NUM_FRAMES)]
+    after_pictures = [r.boxes.data.tolist() for r in predictor.track([*pictures, video], channels="rgb")]
+    assert after_pictures[NUM_FRAMES:] == once
     tracker = trackers.ByteTrackTracker(track_activation_threshold=0.25, high_conf_det_threshold=0.25)
     for _ in range(2):
         assert [r.boxes.data.tolist() for r in predictor.track(video, tracker)] == once

@@ -25,11 +25,12 @@ from lucid_yolo.data.dataset import open_split
 from lucid_yolo.data.host import usable_cores
 from lucid_yolo.data.image import read_image
 from lucid_yolo.data.loader import TrainLoader, default_num_workers, use_one_core
-from lucid_yolo.data.makers import PixelMaker, TrainBatch
+from lucid_yolo.data.makers import PixelMaker
 from lucid_yolo.data.plan import AugmentPolicy, BatchPlan, TrainPlanner
 from lucid_yolo.data.records import SharedRecords
 from lucid_yolo.data.sources import PreparedSource, resize_image
 from lucid_yolo.geometry.letterbox import letterbox
+from lucid_yolo.kernels.augment.planned_batch import TrainBatch
 from lucid_yolo.structures import Batch, ImageRecord
 
 _NUM_EPOCHS = 10**6  # the end, where images are no longer joined, is never reached

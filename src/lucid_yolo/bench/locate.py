@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from lucid_yolo.bench.compare import Difference, describe_difference, state_difference
 from lucid_yolo.engine.arms import Arm
+from lucid_yolo.kernels.augment.planned_batch import TrainBatch
 from lucid_yolo.runtime.state import TrainState
-from lucid_yolo.runtime.step import TrainBatch
 
 Kept = Literal["outputs", "gradients"]
 Stage = Literal["forward", "statistics", "loss", "backward", "update", "nowhere"]

@@ -16,7 +16,7 @@ from lucid_yolo.bench.reports import to_lines
 from lucid_yolo.data.loader import TrainLoader
 from lucid_yolo.engine.arms import Arm, Arms
 from lucid_yolo.graphs import RunCounts
-from lucid_yolo.runtime.step import TrainBatch
+from lucid_yolo.kernels.augment.planned_batch import TrainBatch
 
 
 @dataclass(frozen=True)

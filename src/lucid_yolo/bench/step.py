@@ -23,6 +23,7 @@ from lucid_yolo.data.makers import AugmentDevice
 from lucid_yolo.data.plan import AugmentPolicy, TrainPlanner
 from lucid_yolo.data.sources import PreparedSource
 from lucid_yolo.data.train_source import TrainSource, open_train_source
+from lucid_yolo.kernels.augment.planned_batch import TrainBatch
 from lucid_yolo.models.network import Network, use_norm_kernel
 from lucid_yolo.models.scales import Variant
 from lucid_yolo.optim.schedule import RunLength, ScheduleConfig, build_schedule
@@ -30,7 +31,7 @@ from lucid_yolo.runtime.detector import choose_device
 from lucid_yolo.runtime.determinism import make_deterministic
 from lucid_yolo.runtime.precision import PrecisionName, ResolvedPrecision, forward_context, resolve_precision
 from lucid_yolo.runtime.state import TrainState
-from lucid_yolo.runtime.step import StepConfig, TrainBatch, TrainStep
+from lucid_yolo.runtime.step import StepConfig, TrainStep
 from lucid_yolo.structures import Batch
 from lucid_yolo.tasks import DetectTask
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from jsonargparse import Namespace
 
+from lucid_yolo.runtime.metric_names import ROWS
+
 if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
@@ -61,8 +63,8 @@ def _print(found: Comparison, config: Namespace, verdict: str) -> None:
     table.add_column("")
     for column in ("A", "B", "B - A", "from", "to"):
         table.add_column(column, justify="right")
-    for name, label in (("map", "AP 0.50:0.95"), ("map50", "AP 0.50")):
-        _add_row(table, Text(label), found.a[name].value, found.b[name].value, found.difference[name])
+    for name in ("map", "map50"):
+        _add_row(table, Text(ROWS[name]), found.a[name].value, found.b[name].value, found.difference[name])
     table.add_section()
     for row in found.per_class:
         _add_row(table, Text(row.name), row.a, row.b, row.difference)

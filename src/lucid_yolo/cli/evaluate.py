@@ -68,6 +68,7 @@ def _run(config: Namespace) -> int:
 def _evaluate(config: Namespace) -> int:
     from lucid_yolo.data.dataset import open_split
     from lucid_yolo.evaluate.coco_rows import to_coco_rows
+    from lucid_yolo.models.head import DEPLOYED
     from lucid_yolo.predict.backends import open_detector
     from lucid_yolo.runtime.detector import choose_device
     from lucid_yolo.runtime.evaluation import evaluate_split
@@ -91,7 +92,7 @@ def _evaluate(config: Namespace) -> int:
         report |= {"label_rows": split.account.to_dict()["rows"], **evaluation.report(), **extras.to_dict()}
         _write_json(config.json, report, indent=2)
     if config.save_predictions is not None:
-        _write_json(config.save_predictions, to_coco_rows(evaluation.detections["one_to_one"], split.class_map))
+        _write_json(config.save_predictions, to_coco_rows(evaluation.detections[DEPLOYED], split.class_map))
     if config.report is not None:
         from lucid_yolo.runtime.report import write_evaluation_report
 

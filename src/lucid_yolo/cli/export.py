@@ -108,11 +108,12 @@ def _mebibytes(path: Path) -> float:
 def _verify(config: Namespace, network: Network, meta: DeployedMeta, path: Path) -> int:
     from lucid_yolo.export.pictures import save_pair
     from lucid_yolo.export.verify import FP16, FP32, EagerReference, run_gate
+    from lucid_yolo.models.head import DEPLOYED
     from lucid_yolo.predict.backends import open_detector
 
     pictures = _pictures(config, meta)
     reference = EagerReference(network, meta.model.build_task(), meta.max_detections)
-    exported = open_detector(path, "cpu", branches=("one_to_one",))
+    exported = open_detector(path, "cpu", branches=(DEPLOYED,))
     result, found = run_gate(reference, exported, pictures, FP16 if meta.is_half else FP32)
     report = path.with_name(f"{path.stem}.{config.format}.gate.json")
     drawing = path.with_name(f"{path.stem}.{config.format}.worst.png")

@@ -64,6 +64,7 @@ def _parser(prog: str) -> ArgumentParser:
 
 
 def _run(config: Namespace) -> int:
+    from lucid_yolo.models.head import DEPLOYED
     from lucid_yolo.predict.backends import open_detector
     from lucid_yolo.predict.predictor import Predictor
     from lucid_yolo.predict.writers import Outputs, ResultsFolder
@@ -71,7 +72,7 @@ def _run(config: Namespace) -> int:
 
     sources, image_ids, class_map = _sources(config)
     _check_save_dir(config.save_dir, sources)
-    detector = open_detector(config.ckpt_path, config.device, config.precision, ("one_to_one",), is_fused=True)
+    detector = open_detector(config.ckpt_path, config.device, config.precision, (DEPLOYED,), is_fused=True)
     predictor = Predictor(detector, config.conf, config.batch_size, config.max_det)
     class_map = _common_classes(detector.meta.class_map, class_map)
     classes = _classes(config.classes, class_map)

@@ -9,7 +9,16 @@ from lucid_yolo.data.augment.apply import AugmentedSample, MovedTargets
 from lucid_yolo.data.augment.color import hsv_table
 from lucid_yolo.data.augment.planned import PlannedLayer, PlannedSample, SourceTable, layer_map
 from lucid_yolo.data.plan import IDENTITY_GAINS, SamplePlan
-from lucid_yolo.kernels.augment.planned_batch import BASE, CUT, MIX, NUM_LAYERS, PASTE, PLAN_FIELDS, PlannedBatch
+from lucid_yolo.kernels.augment.planned_batch import (
+    BASE,
+    CUT,
+    MAX_PLACEMENTS,
+    MIX,
+    NUM_LAYERS,
+    PASTE,
+    PLAN_FIELDS,
+    PlannedBatch,
+)
 from lucid_yolo.structures import Batch, PackedTargets
 
 
@@ -132,6 +141,7 @@ class PlanWriter(TargetWriter):
             self._fields["tables"][slot] = hsv_table(plan.hsv_gains)[0].T
 
     def _write_layer(self, slot: int, index: int, layer: PlannedLayer, sources: SourceTable) -> None:
+        assert len(layer.placements) <= MAX_PLACEMENTS, f"{len(layer.placements)} sources, room for {MAX_PLACEMENTS}"
         for row, placement in zip(self._fields["placements"][slot, index], layer.placements, strict=False):
             start, width = sources.locate(placement.source_index)
             row[:] = start, *placement.offset_xy_px, width, *placement.clip_xyxy_px, placement.source_index

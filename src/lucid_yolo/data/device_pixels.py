@@ -157,14 +157,14 @@ class StagedPixels:
                 "augment_device gpu: the source images do not fit on the device, so they must be kept in RAM as "
                 "prepared; set cache_prepared_train_images: true"
             )
+        for _ in _read_ahead(prepared, range(len(prepared))):  # what cannot be decoded is known from here on
+            pass
         self.positions = BatchPositions(prepared)
         self.resident: Tensor | None = None
         self._prepared, self._device = prepared, device
-        self._locked = _page_lock(prepared.kept) if device.type == "cuda" else None
         self._buffers: deque[Tensor] = deque()
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
-        for _ in _read_ahead(prepared, range(len(prepared))):  # what cannot be decoded is known from here on
-            pass
+        self._locked = _page_lock(prepared.kept) if device.type == "cuda" else None  # last: close() unlocks it
 
     def attach(self, batch: PlannedBatch) -> PlannedBatch:
         """Copy the sources of a batch; the stream that uses them must wait for nothing else.
@@ -190,10 +190,11 @@ class StagedPixels:
         return batch.with_pixels(buffer)
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Give the memory back, when nothing is being copied any more."""
+        if self._stream is not None:
+            torch.cuda.synchronize(self._device)
         self._buffers.clear()
         if self._locked is not None:
-            torch.cuda.synchronize(self._device)
             torch.cuda.check_error(torch.cuda.cudart().cudaHostUnregister(self._locked))  # type: ignore[no-untyped-call]
             self._locked = None
 

@@ -20,12 +20,13 @@ from torch.utils.data import DataLoader, Dataset
 
 from lucid_yolo.data.collate import BatchWriter
 from lucid_yolo.data.host import usable_cores
-from lucid_yolo.data.makers import BatchMaker, TrainBatch
+from lucid_yolo.data.makers import BatchMaker
 from lucid_yolo.data.plan import TrainPlanner
 from lucid_yolo.data.records import SharedRecords
 from lucid_yolo.data.sources import PreparedSource
 from lucid_yolo.data.worker_server import worker_context
 from lucid_yolo.geometry.letterbox import letterbox
+from lucid_yolo.kernels.augment.planned_batch import TrainBatch
 from lucid_yolo.structures import Batch, ImageRecord
 
 BATCHES_AHEAD_PER_WORKER = 2

@@ -13,10 +13,9 @@ from lucid_yolo.data.plan import IDENTITY_GAINS, BatchPlan
 from lucid_yolo.data.policy import AugmentPolicy
 from lucid_yolo.data.records import SharedRecords
 from lucid_yolo.data.sources import PreparedSource
-from lucid_yolo.kernels.augment.planned_batch import NUM_LAYERS, PlannedBatch
+from lucid_yolo.kernels.augment.planned_batch import NUM_LAYERS, PlannedBatch, TrainBatch
 from lucid_yolo.structures import Batch, ImageRecord
 
-TrainBatch = Batch | PlannedBatch
 AugmentDevice = Literal["cpu", "gpu"]
 
 

@@ -16,11 +16,11 @@ from lucid_yolo.data.makers import (
     BatchMaker,
     NumberMaker,
     PixelMaker,
-    TrainBatch,
     UncoloredMaker,
 )
 from lucid_yolo.data.policy import AugmentPolicy
 from lucid_yolo.data.sources import PreparedSource
+from lucid_yolo.kernels.augment.planned_batch import TrainBatch
 from lucid_yolo.structures import ImageRecord
 
 
@@ -57,19 +57,15 @@ class TrainSource:
             self.pixels.close()
 
 
-def is_read_once(
-    uncached: PreparedSource, device: torch.device, augment_device: AugmentDevice, cache: CacheKind, num_ranks: int
-) -> bool:
+def is_read_once(is_resident: bool, cache: CacheKind, num_ranks: int) -> bool:
     """Return whether images are read once in all, by one process, so that keeping a copy in RAM serves nobody.
 
     Args:
-        uncached: The source images.
-        device: Device of the run.
-        augment_device: Where plans are applied to pixels.
+        is_resident: They go to the device at once.
         cache: Kind of cache that is asked for; one on disk serves later runs.
         num_ranks: Processes that read the images.
     """
-    return augment_device == "gpu" and cache != "disk" and num_ranks == 1 and fits(uncached, device)
+    return is_resident and cache != "disk" and num_ranks == 1
 
 
 def open_train_source(
@@ -79,6 +75,7 @@ def open_train_source(
     device: torch.device,
     augment_device: AugmentDevice = "cpu",
     device_hsv: bool = False,
+    is_resident: bool | None = None,
 ) -> TrainSource:
     """Make ready to make batches; with ``augment_device`` ``gpu`` the source images go to the device or beside it.
 
@@ -89,11 +86,13 @@ def open_train_source(
         device: Device of the run.
         augment_device: Where plans are applied to pixels.
         device_hsv: Change the colours on the device, where the workers do the rest.
+        is_resident: With ``gpu``, whether the source images go to the device; None looks whether they fit.
 
     Raises:
         ValueError: The source images fit neither on the device nor in RAM.
     """
     if augment_device == "gpu":
-        pixels = (ResidentPixels if fits(prepared, device) else StagedPixels)(prepared, device)
+        is_resident = fits(prepared, device) if is_resident is None else is_resident
+        pixels = (ResidentPixels if is_resident else StagedPixels)(prepared, device)
         return TrainSource(NumberMaker(records, pixels.positions, policy), pixels)
     return TrainSource((UncoloredMaker if device_hsv else PixelMaker)(records, prepared))

@@ -40,10 +40,17 @@ class AtomicCheckpointIO(CheckpointIO):
         self.run_next(partial(write_checkpoint, _snapshot(checkpoint), Path(path)))
 
     def run_next(self, job: Callable[[], None]) -> None:
-        """Run a job in the thread, after the writes that were asked for before."""
+        """Run a job in the thread, after the writes that were asked for before, unless one of them fails."""
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "checkpoint")
-        self._pending.append(self._thread.submit(job))
+        before = tuple(self._pending)
+
+        def run() -> None:
+            for earlier in before:
+                earlier.result()
+            job()
+
+        self._pending.append(self._thread.submit(run))
 
     def wait(self) -> None:
         """Return when every file is on the disk.
@@ -204,8 +211,13 @@ def best_evaluation(trainer: Trainer, module: DetectorModule) -> Evaluation | No
         trainer: The Trainer of a fit.
         module: The module it trains.
     """
+    return kept_evaluation(trainer) or module.evaluation
+
+
+def kept_evaluation(trainer: Trainer) -> Evaluation | None:
+    """Return the evaluation of ``best.ckpt``; None where it is not known."""
     kept = [c.best_evaluation for c in trainer.callbacks if isinstance(c, RunCheckpoint)]  # type: ignore[attr-defined]
-    return next((evaluation for evaluation in kept if evaluation is not None), module.evaluation)
+    return next((evaluation for evaluation in kept if evaluation is not None), None)
 
 
 def _is_validated_now(trainer: Trainer) -> bool:

@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from lucid_yolo.data.cache import CacheKind
 from lucid_yolo.data.dataset import DataSplit, SourceFormat, open_split, read_class_map
+from lucid_yolo.data.device_pixels import fits
 from lucid_yolo.data.loader import EvalLoader, TrainLoader, default_num_workers
 from lucid_yolo.data.makers import AugmentDevice
 from lucid_yolo.data.plan import AugmentPolicy, TrainPlanner
@@ -177,9 +178,8 @@ class DetectorDataModule(LightningDataModule):
                 if is_set and (missing := missing_for_kernel(device)):
                     raise ValueError(f"data.{option} cannot be honoured: {missing}")
             uncached = PreparedSource(records, self._image_size_px())
-            is_cached = not is_read_once(
-                uncached, device, self.augment_device, self.cache_train_images, trainer.world_size
-            )
+            is_resident = self.augment_device == "gpu" and fits(uncached, device)
+            is_cached = not is_read_once(is_resident, self.cache_train_images, trainer.world_size)
             if not is_cached and (self.cache_train_images != "none" or self.cache_prepared_train_images):
                 _log.info("the training images go to %s at once and are not kept in RAM", device)
             self._train_source = open_train_source(
@@ -189,6 +189,7 @@ class DetectorDataModule(LightningDataModule):
                 device,
                 self.augment_device,
                 self.device_hsv,
+                is_resident,
             )
             self._open_resources.append(self._train_source)
         return self._train_source

@@ -137,6 +137,11 @@ class MetricsWriter(Callback):
         """Tell of a saved run's steps in the next row."""
         self._carried = {name: int(count) for name, count in state_dict.items()}
 
+    @override
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Let go of the step of the run."""
+        self._step, self._counts = None, RunCounts()
+
     def _new_counts(self) -> dict[str, int]:
         """Return how the steps since the last row ran."""
         now = asdict(self._step.counts) if self._step is not None else asdict(RunCounts())

@@ -23,6 +23,7 @@ from lucid_yolo.engine.datamodule import detector_data
 from lucid_yolo.engine.eligibility import speed_obstacles
 from lucid_yolo.engine.finetune import read_weights, transfer_weights
 from lucid_yolo.engine.strategy import ProcessGroupCollective, StepDDPStrategy, gather_objects
+from lucid_yolo.kernels.augment.planned_batch import TrainBatch
 from lucid_yolo.models.freeze import frozen_parameters
 from lucid_yolo.models.head import BRANCHES
 from lucid_yolo.models.network import Network, use_norm_kernel
@@ -36,7 +37,7 @@ from lucid_yolo.runtime.evaluation import Evaluation, SplitEvaluator, check_clas
 from lucid_yolo.runtime.precision import PrecisionName, resolve_precision
 from lucid_yolo.runtime.speed import Speed, choose_speed
 from lucid_yolo.runtime.state import TrainState
-from lucid_yolo.runtime.step import StepConfig, TrainBatch, TrainStep
+from lucid_yolo.runtime.step import StepConfig, TrainStep
 from lucid_yolo.structures import Batch, ClassMap
 from lucid_yolo.tasks.detect import LossGains
 from lucid_yolo.tasks.task import Task
@@ -368,8 +369,9 @@ class DetectorModule(LightningModule):
 
     @override
     def teardown(self, stage: str) -> None:
-        """Drop what belongs to one run."""
+        """Drop what belongs to one run; the step holds source images on the device."""
         self.release()
+        self.train_step = None
 
     def release(self) -> None:
         """Free recordings and what belongs to one evaluation; the state stays."""

@@ -23,8 +23,9 @@ from lucid_yolo.engine.metrics_writer import MetricsFile
 from lucid_yolo.engine.module import detector_module
 from lucid_yolo.evaluate.coco import ImageDetections
 from lucid_yolo.geometry.letterbox import letterbox
+from lucid_yolo.models.head import DEPLOYED
 from lucid_yolo.runtime.evaluation import Evaluation, seen_records
-from lucid_yolo.runtime.evaluation_plots import DEPLOYED, EvaluationPlots, plot_evaluation
+from lucid_yolo.runtime.evaluation_plots import EvaluationPlots, plot_evaluation
 from lucid_yolo.structures import ImageRecord, target_capacity
 from lucid_yolo.viz import draw_batch, draw_training_batch, plot_labels, plot_training, save_png
 

@@ -10,7 +10,7 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 from typing_extensions import override
 
-from lucid_yolo.engine.checkpoint import best_evaluation
+from lucid_yolo.engine.checkpoint import best_evaluation, kept_evaluation
 from lucid_yolo.engine.datamodule import DetectorDataModule, detector_data
 from lucid_yolo.engine.metrics_writer import MetricsFile
 from lucid_yolo.engine.module import DetectorModule, detector_module
@@ -100,7 +100,8 @@ class RunReport(Callback):
         sections.append(self._facts_section(trainer, module, data))
         meta = module.meta
         title = f"{Path(data.data_root).resolve().stem}: {meta.task} {meta.variant}, {trainer.current_epoch} epochs"
-        which = "Evaluation of the best checkpoint on split val." if cards else "Without validation."
+        of = "the best checkpoint" if kept_evaluation(trainer) is not None else "the last weights"
+        which = f"Evaluation of {of} on split val." if cards else "Without validation."
         write_report(Report(title, f"{self.run_dir}. {which}", cards, tuple(sections)), self.run_dir / "report.html")
 
     def _speed_section(self, trainer: Trainer, module: DetectorModule, data: DetectorDataModule) -> Section:

@@ -17,6 +17,8 @@ from lucid_yolo.engine.datamodule import DetectorDataModule, detector_data
 from lucid_yolo.engine.module import detector_module
 
 NUM_STEPS, NUM_SKIPPED = 50, 10
+MIN_MARKS = 3
+"""Steps of one epoch that say anything."""
 MIN_IDLE_SHARE = 0.1
 """A device that waits less than this share of a step for the next batch is not held back by the loader."""
 MIN_HOST_SHARE = 0.9
@@ -41,7 +43,10 @@ class StepTimes:
 
 
 class SpeedVerdict(Callback):
-    """Times the first steps of a fit, without waiting for the device, and says once what limits them."""
+    """Times the first steps of a fit and says once what limits them.
+
+    Waits for the device only where an epoch ends before enough steps have passed.
+    """
 
     def __init__(self) -> None:
         self._marks: list[tuple[Any, Any, float]] = []
@@ -68,16 +73,18 @@ class SpeedVerdict(Callback):
 
     @override
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Begin anew in an epoch that is too short; what happens between epochs is no step."""
-        if not self._is_done and len(self._marks) <= NUM_STEPS and trainer.current_epoch == 0:
+        """Take what there is, if not in the first epoch; what happens between epochs is no step."""
+        is_short = len(self._marks) < MIN_MARKS or (len(self._marks) <= NUM_STEPS and trainer.current_epoch == 0)
+        if self._is_done or is_short:
             self._marks.clear()
-        elif not self._is_done and len(self._marks) > 2:
-            self._finish(trainer, pl_module)
+            return
+        _wait_for(self._marks[-1][1])
+        self._finish(trainer, pl_module)
 
     def _finish(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._is_done = True
         module = detector_module(pl_module)
-        times = step_times(self._marks[min(NUM_SKIPPED, len(self._marks) - 3) : NUM_STEPS])
+        times = step_times(self._marks[min(NUM_SKIPPED, len(self._marks) - MIN_MARKS) : NUM_STEPS])
         self._marks.clear()
         if trainer.is_global_zero:
             is_recorded = "capture_step" in module.speed_options
@@ -137,6 +144,11 @@ def _mark(device: torch.device) -> Any:
 
 def _has_passed(mark: Any) -> bool:
     return isinstance(mark, float) or bool(mark.query())
+
+
+def _wait_for(mark: Any) -> None:
+    if not isinstance(mark, float):
+        mark.synchronize()
 
 
 def _between_ms(first: Any, second: Any) -> float:

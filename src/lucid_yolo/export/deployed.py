@@ -10,11 +10,10 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from lucid_yolo.models.head import Branch, OutputConv
+from lucid_yolo.models.head import DEPLOYED, Branch, OutputConv
 from lucid_yolo.models.network import Network, fuse
 from lucid_yolo.models.scales import STRIDES
 
-BRANCH = "one_to_one"
 NUM_COLUMNS = 6
 
 
@@ -36,8 +35,8 @@ class DeployedNetwork(nn.Module):
         self, network: Network, max_detections: int = 300, *, is_half: bool = False, has_exact_ties: bool = False
     ) -> None:
         super().__init__()
-        fused = fuse(copy.deepcopy(network).cpu().float(), (BRANCH,)).to(memory_format=torch.contiguous_format)
-        branch = fused.head.branches[BRANCH]
+        fused = fuse(copy.deepcopy(network).cpu().float(), (DEPLOYED,)).to(memory_format=torch.contiguous_format)
+        branch = fused.head.branches[DEPLOYED]
         assert isinstance(branch, Branch)
         self.backbone, self.neck = fused.backbone, fused.neck
         # Not the branch itself: its name for the classes is a keyword of the code that torch generates.

@@ -22,6 +22,7 @@ class Format:
         main_file: Inside a folder, the file that is opened.
         has_half: It can compute or store in float16.
         has_dynamic_size: One file can take pictures of several sizes.
+        needs_square: What runs it here takes square pictures only.
     """
 
     suffix: str
@@ -30,6 +31,7 @@ class Format:
     main_file: str = ""
     has_half: bool = True
     has_dynamic_size: bool = True
+    needs_square: bool = False
 
     def opened(self, path: Path) -> Path:
         """Return the file that ``lucid_yolo.load`` takes."""
@@ -39,7 +41,13 @@ class Format:
 FORMATS: dict[str, Format] = {
     "onnx": Format(".onnx", ("onnx", "onnxscript", "onnxruntime"), "export"),
     "web": Format(
-        ".web", ("onnx", "onnxscript", "onnxruntime"), "export", "model.onnx", has_half=False, has_dynamic_size=False
+        ".web",
+        ("onnx", "onnxscript", "onnxruntime"),
+        "export",
+        "model.onnx",
+        has_half=False,
+        has_dynamic_size=False,
+        needs_square=True,
     ),
     "openvino": Format(".xml", ("openvino", "onnx", "onnxscript"), "export"),
     "torchscript": Format(".torchscript", has_dynamic_size=False),
@@ -47,7 +55,7 @@ FORMATS: dict[str, Format] = {
     "litert": Format(
         ".tflite", ("litert_torch", "ai_edge_litert.interpreter"), "litert", has_half=False, has_dynamic_size=False
     ),
-    "safetensors": Format(".safetensors"),
+    "safetensors": Format(".safetensors", has_dynamic_size=False, needs_square=True),
 }
 
 
@@ -82,6 +90,12 @@ def write(name: str, network: Network, meta: DeployedMeta, path: Path) -> None:
         network: A trained network; it is not changed.
         meta: How it is exported; goes into the file.
         path: Where; missing folders are made.
+
+    Raises:
+        ValueError: The picture size is not square where the format needs that.
     """
+    height, width = meta.size_px
+    if FORMATS[name].needs_square and height != width:
+        raise ValueError(f"image_size: format {name} needs a square, found {height} x {width}")
     path.parent.mkdir(parents=True, exist_ok=True)
     importlib.import_module(f"lucid_yolo.export.{name}").write(network, meta, path)

@@ -14,13 +14,13 @@ from torch import Tensor
 from lucid_yolo.decode.one_to_one import MAX_DETECTIONS
 from lucid_yolo.geometry.boxes import pairwise_iou
 from lucid_yolo.geometry.points import make_anchor_points
+from lucid_yolo.models.head import DEPLOYED
 from lucid_yolo.models.network import Network
 from lucid_yolo.models.scales import STRIDES
 from lucid_yolo.runtime.detector import ImageDetector
 from lucid_yolo.structures import Detections
 from lucid_yolo.tasks.task import Task
 
-BRANCH = "one_to_one"
 MIN_SCORE = 0.25
 NUM_BEST = 10
 SAME_CORNERS_PX = 0.01
@@ -153,9 +153,9 @@ class EagerReference:
     def detect(self, images: UInt8[Tensor, "B 3 H W"]) -> dict[str, Detections]:
         """Return the ranked detections of the deployed branch."""
         points = make_anchor_points((images.shape[2], images.shape[3]), STRIDES)
-        prediction = self._network(images.float().mul(1 / 255), (BRANCH,))
-        found = self._task.decode(prediction, points, BRANCH)
-        return {BRANCH: Detections(*(getattr(found, f.name)[:, : self._max_detections] for f in fields(found)))}
+        prediction = self._network(images.float().mul(1 / 255), (DEPLOYED,))
+        found = self._task.decode(prediction, points, DEPLOYED)
+        return {DEPLOYED: Detections(*(getattr(found, f.name)[:, : self._max_detections] for f in fields(found)))}
 
 
 def run_gate(
@@ -173,12 +173,12 @@ def run_gate(
         The result, and the detections of both sides by picture.
 
     Raises:
-        ValueError: The exported file gives numbers that are not finite, or another number of rows.
+        ValueError: The exported file gives numbers that are not finite.
     """
     found: dict[str, tuple[Found, Found]] = {}
     for chunk in _chunks(pictures):
         images = torch.stack([picture.canvas for picture in chunk])
-        sides = [_rows(detector.detect(images)[BRANCH]) for detector in (reference, exported)]
+        sides = [_rows(detector.detect(images)[DEPLOYED]) for detector in (reference, exported)]
         found |= {picture.name: (eager, other) for picture, eager, other in zip(chunk, *sides, strict=True)}
     only_best = not any(side.count_above(MIN_SCORE) for pair in found.values() for side in pair)
     sizes = {picture.name: (picture.canvas.shape[1], picture.canvas.shape[2]) for picture in pictures}

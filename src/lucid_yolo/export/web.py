@@ -23,12 +23,7 @@ def write(network: Network, meta: DeployedMeta, path: Path) -> None:
         network: A trained network.
         meta: Goes into the model and beside it.
         path: Folder to write; files of the same names are replaced.
-
-    Raises:
-        ValueError: The picture size is not square, which the page needs.
     """
-    if meta.size_px[0] != meta.size_px[1]:
-        raise ValueError(f"image_size: format web needs a square, found {meta.size_px[0]} x {meta.size_px[1]}")
     path.mkdir(parents=True, exist_ok=True)
     onnx.write(network, meta, path / MODEL_FILE)
     (path / "model.json").write_text(json.dumps(meta.to_plain(), ensure_ascii=False, indent=2) + "\n", encoding="utf-8")

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from lucid_yolo.models.blocks import ConvNormAct
 
 BRANCHES = ("one_to_many", "one_to_one")
+DENSE, DEPLOYED = BRANCHES
 CLASS_PRIOR = 0.01
 OUTPUT_STD = 0.01
 

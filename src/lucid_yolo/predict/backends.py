@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import threading
 import warnings
 import zipfile
 from collections.abc import Callable, Sequence
@@ -16,7 +17,7 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from lucid_yolo.models.head import BRANCHES
+from lucid_yolo.models.head import BRANCHES, DEPLOYED
 from lucid_yolo.runtime.deployed_meta import (
     EXECUTORCH_METHOD,
     INPUT_NAME,
@@ -28,8 +29,6 @@ from lucid_yolo.runtime.deployed_meta import (
 from lucid_yolo.runtime.detector import Detector, ImageDetector, choose_device
 from lucid_yolo.runtime.precision import PrecisionName
 from lucid_yolo.structures import Detections
-
-BRANCH = "one_to_one"
 
 
 class Program(NamedTuple):
@@ -85,13 +84,15 @@ def require(package: str, extra: str, purpose: str) -> Any:
 class ExportedDetector:
     """Runs an exported file: the deployed branch, on the CPU unless the runtime has a GPU.
 
+    Threads may share it; they take turns, for not every runtime lets several in at once.
+
     Args:
         program: The opened file.
         path: Where it lies, for messages.
         device: Where it runs.
     """
 
-    branches = (BRANCH,)
+    branches = (DEPLOYED,)
 
     def __init__(self, program: Program, path: Path, device: torch.device) -> None:
         self.deployed = DeployedMeta.from_strings(program.entries, path)
@@ -100,6 +101,7 @@ class ExportedDetector:
         self.device = device
         self.path = path
         self._program = program
+        self._turn = threading.Lock()
 
     def detect(self, images: UInt8[Tensor, "B 3 H W"]) -> dict[str, Detections]:
         """Return the ranked detections; which anchor point each came from is not in the file, so that is -1.
@@ -118,9 +120,11 @@ class ExportedDetector:
             )
         pixels = images.cpu().float().mul(1 / 255).numpy()
         pieces = [pixels[i : i + 1] for i in range(len(pixels))] if self._program.has_fixed_batch else [pixels]
-        rows = torch.from_numpy(np.concatenate([np.array(self._program.run(piece), np.float32) for piece in pieces]))
+        with self._turn:
+            found_rows = [np.array(self._program.run(piece), np.float32) for piece in pieces]
+        rows = torch.from_numpy(np.concatenate(found_rows))
         label = rows[..., 5].round().long()
-        return {BRANCH: Detections(rows[..., :4], rows[..., 4], label, torch.full_like(label, -1))}
+        return {DEPLOYED: Detections(rows[..., :4], rows[..., 4], label, torch.full_like(label, -1))}
 
 
 def open_detector(

@@ -23,6 +23,7 @@ from lucid_yolo.data.loader import EVAL_CAPACITY, default_num_workers
 from lucid_yolo.data.sources import resize_image
 from lucid_yolo.decode.one_to_one import MAX_DETECTIONS
 from lucid_yolo.geometry.letterbox import Letterbox, letterbox
+from lucid_yolo.models.head import DEPLOYED
 from lucid_yolo.predict.boxes import Boxes
 from lucid_yolo.predict.results import Results
 from lucid_yolo.predict.sources import VideoSource, list_sources
@@ -38,7 +39,6 @@ Source = Picture | Iterable[Picture]
 Item = Path | VideoSource | bytes | np.ndarray | Image.Image | Tensor
 Loaded = Path | Frame | UndecodableImageError | bytes | np.ndarray | Image.Image | Tensor
 
-BRANCH = "one_to_one"
 MAX_DECODE_THREADS = 8
 
 _log = logging.getLogger(__name__)
@@ -97,8 +97,8 @@ class Predictor:
         _check_limits(conf, max_det)
         if batch_size < 1:
             raise ValueError(f"batch_size: expected at least 1, found {batch_size}")
-        if BRANCH not in detector.branches:
-            raise ValueError(f"detector: expected one that runs {BRANCH}, found {detector.branches}")
+        if DEPLOYED not in detector.branches:
+            raise ValueError(f"detector: expected one that runs {DEPLOYED}, found {detector.branches}")
         self.detector = detector
         self.conf = conf
         self.batch_size = batch_size
@@ -268,7 +268,7 @@ class Predictor:
         images = self._assemble(chunk, num_slots)
         assemble_ms = _ms_since(start) / len(chunk)
         start = time.perf_counter()
-        found = self.detector.detect(images)[BRANCH]
+        found = self.detector.detect(images)[DEPLOYED]
         rows = zip(*(x.cpu() for x in (found.boxes_xyxy_px, found.score, found.label)), strict=True)
         inference_ms = _ms_since(start) / len(chunk)
         for prepared, (boxes, score, label) in zip(chunk, rows, strict=False):

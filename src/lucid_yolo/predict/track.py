@@ -70,17 +70,23 @@ def join(results: Iterable[Results], tracker: Tracker) -> Iterator[Results]:
     """
     tracker.reset()
     takes_frame = bool(getattr(tracker, "enable_cmc", False))
-    last: tuple[str, int] | None = None
+    last: Results | None = None
     for result in results:
-        position = None if result.frame_index is None else (result.path, result.frame_index)
-        if last is not None and (position is None or position[0] != last[0] or position[1] <= last[1]):
+        if last is not None and not _follows(result, last):
             tracker.reset()
-        last = position
+        last = result
         detections = result.to_supervision()
         detections.data["row"] = np.arange(len(result))
         bgr = result.orig_img[:, :, ::-1] if takes_frame and result.orig_img is not None else None
         tracked = tracker.update(detections, frame=bgr, timestamp=result.timestamp_s)
         yield _with_ids(result, tracked)
+
+
+def _follows(result: Results, last: Results) -> bool:
+    """Return whether a result is later in the same video, or both are pictures."""
+    if result.frame_index is None or last.frame_index is None:
+        return result.frame_index is None and last.frame_index is None
+    return result.path == last.path and result.frame_index > last.frame_index
 
 
 def _with_ids(result: Results, tracked: Any) -> Results:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -61,9 +62,10 @@ def read_frames(video: VideoSource, stride: int = 1) -> Iterator[Frame]:
         announced = int(capture.get(cv2.CAP_PROP_FRAME_COUNT))
         is_endless = video.is_live and announced <= 0
         count = 0
-        for frame in _newest(capture, video, stride) if is_endless else _every(capture, video, stride):
-            count = frame.index + 1
-            yield frame
+        with closing((_newest if is_endless else _every)(capture, video, stride)) as frames:
+            for frame in frames:
+                count = frame.index + 1
+                yield frame
         if not count:
             raise UndecodableImageError(f"{video.name}: a video without a frame that can be decoded")
         if not is_endless and count + stride <= announced:
@@ -88,7 +90,7 @@ def _fps(capture: cv2.VideoCapture) -> float:
     return fps if 0 < fps <= 1000 else DEFAULT_FPS
 
 
-def _every(capture: cv2.VideoCapture, video: VideoSource, stride: int) -> Iterator[Frame]:
+def _every(capture: cv2.VideoCapture, video: VideoSource, stride: int) -> Generator[Frame, None, None]:
     """Yield every ``stride``-th frame; those between are not converted."""
     index, period_s = 0, stride / _fps(capture)
     last_s = -period_s
@@ -103,7 +105,7 @@ def _every(capture: cv2.VideoCapture, video: VideoSource, stride: int) -> Iterat
         index += 1
 
 
-def _newest(capture: cv2.VideoCapture, video: VideoSource, stride: int) -> Iterator[Frame]:
+def _newest(capture: cv2.VideoCapture, video: VideoSource, stride: int) -> Generator[Frame, None, None]:
     """Yield the newest frame, at least ``stride`` after the one before."""
     reader = _NewestReader(capture)
     try:

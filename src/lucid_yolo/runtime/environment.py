@@ -33,13 +33,17 @@ def environment(device: str) -> dict[str, Any]:
     }
 
 
-def commit() -> str:
-    """Return the commit of this checkout, marked if files differ from it; ``unknown`` outside a checkout."""
-    folder = Path(__file__).parents[1]
-    found = _output_of(["git", "-C", str(folder), "rev-parse", "HEAD"])
+def commit(folder: Path = Path(__file__).parents[1]) -> str:
+    """Return the commit of this checkout, marked if files differ from it; ``unknown`` outside a checkout.
+
+    Args:
+        folder: The package. One that is installed inside another project's checkout is none of its files.
+    """
+    git = ["git", "-C", str(folder)]
+    found = _output_of([*git, "rev-parse", "HEAD"]) if _output_of([*git, "ls-files", "__init__.py"]) else ""
     if not found:
         return "unknown"
-    is_changed = bool(_output_of(["git", "-C", str(folder), "status", "--porcelain", "."]))
+    is_changed = bool(_output_of([*git, "status", "--porcelain", "."]))
     return f"{found}{' with changes' if is_changed else ''}"
 
 

@@ -12,11 +12,9 @@ from numpy.typing import NDArray
 from lucid_yolo.data.dataset import DataSplit
 from lucid_yolo.evaluate.confusion import ImageMatch, confusion_matrix, match_images
 from lucid_yolo.evaluate.curves import ConfidenceCurves, confidence_curves
-from lucid_yolo.models.head import BRANCHES
+from lucid_yolo.models.head import DEPLOYED
 from lucid_yolo.runtime.evaluation import Evaluation, seen_records
 from lucid_yolo.viz import plot_confidence, plot_confusion, plot_precision_recall, save_png
-
-DEPLOYED = BRANCHES[-1]
 
 
 @dataclass(frozen=True)

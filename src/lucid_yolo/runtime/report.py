@@ -14,7 +14,7 @@ from lucid_yolo.data.account import BINS, RowAccount
 from lucid_yolo.data.dataset import DataSplit
 from lucid_yolo.evaluate.confusion import CONFIDENCE, IOU_THRESHOLD, most_confused
 from lucid_yolo.evaluate.curves import ConfidenceCurves
-from lucid_yolo.models.head import BRANCHES
+from lucid_yolo.models.head import DENSE, DEPLOYED
 from lucid_yolo.runtime.checkpoint_file import ModelMeta
 from lucid_yolo.runtime.environment import environment
 from lucid_yolo.runtime.evaluation import Evaluation
@@ -26,7 +26,6 @@ from lucid_yolo.viz.labels import plot_labels
 from lucid_yolo.viz.matrix import MAX_COUNTED
 from lucid_yolo.viz.report import Card, Cell, Drawing, Report, Section, Table, write_report
 
-DEPLOYED, DENSE = BRANCHES[::-1]
 MAX_EXAMPLES = 20
 
 

@@ -13,7 +13,8 @@ from torch import Tensor
 from lucid_yolo.geometry.points import make_anchor_points
 from lucid_yolo.graphs import EagerRunner, ReplayRunner, RunCounts, Runner
 from lucid_yolo.graphs.runner import Function
-from lucid_yolo.kernels.augment import PlannedBatch, draw_images
+from lucid_yolo.kernels.augment import draw_images
+from lucid_yolo.kernels.augment.planned_batch import TrainBatch
 from lucid_yolo.models.head import BRANCHES
 from lucid_yolo.models.scales import STRIDES
 from lucid_yolo.optim.clip import clip_by_norm
@@ -24,7 +25,6 @@ from lucid_yolo.runtime.state import TrainState
 from lucid_yolo.structures import Batch, LossTerms, Prediction
 from lucid_yolo.tasks.task import Task
 
-TrainBatch = Batch | PlannedBatch
 GROWTH_INTERVAL = 2000
 Span = Literal["step", "micro_step", "update"]
 _SHORT = {"one_to_many": "o2m", "one_to_one": "o2o"}

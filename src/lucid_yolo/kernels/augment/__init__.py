@@ -14,7 +14,6 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from lucid_yolo.kernels.assignment import Implementation
-from lucid_yolo.kernels.augment.planned_batch import NUM_LAYERS as NUM_LAYERS
 from lucid_yolo.kernels.augment.planned_batch import PlannedBatch as PlannedBatch
 from lucid_yolo.kernels.augment.reference import draw_images_reference, hsv_divisors
 from lucid_yolo.kernels.needs import missing_for_kernel

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from lucid_yolo.structures import BOX_FIELDS, PackedTargets, TargetField, allocate_targets
+from lucid_yolo.structures import BOX_FIELDS, Batch, PackedTargets, TargetField, allocate_targets
 
 MAX_PLACEMENTS, PLACEMENT_COLUMNS = 4, 9
 BASE, PASTE, CUT, MIX = range(4)
@@ -156,6 +156,10 @@ class PlannedBatch(PackedTargets):
             shape = (self.num_images, *field.row_shape(self.num_layers))
             yield field, self.plans[start:stop].view(field.dtype).view(shape)
             start = stop
+
+
+TrainBatch = Batch | PlannedBatch
+"""What the training step takes: images, or plans to draw them from."""
 
 
 def _num_bytes(field: PlanField, batch_size: int, num_layers: int) -> int:
