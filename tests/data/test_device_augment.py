@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import cv2
 import numpy as np
 import pytest
 import torch
 
 from augment_cases import BATCH_SIZE, POLICIES, SIZE_PX, Pictures, has_fused_multiply_add, make_planner, make_records
 from lucid_yolo.data.device_pixels import ResidentPixels, StagedPixels
+from lucid_yolo.data.loader import TrainLoader, _one_ahead
 from lucid_yolo.data.makers import NumberMaker, PixelMaker, UncoloredMaker
 from lucid_yolo.data.plan import BatchPlan
 from lucid_yolo.data.policy import AugmentPolicy
+from lucid_yolo.data.sources import PreparedSource
 from lucid_yolo.data.train_source import TrainSource, open_train_source
 from lucid_yolo.kernels.augment import PlannedBatch, draw_images
 from lucid_yolo.structures import Batch
@@ -50,7 +58,7 @@ def test_the_device_draws_what_the_workers_would(name: str, is_staged: bool) -> 
         expected, found = PixelMaker(RECORDS, prepared)(plan), source.make(plan)
         assert isinstance(found, PlannedBatch)
         assert torch.equal(found.packed, expected.packed)
-        found = source.attach(found) if source.attach is not None else found
+        found = source.attach(found)[0] if source.attach is not None else found
         assert_same_codes(drawn_codes(found, source), expected.images.numpy())
         if name != "nothing":  # the test would pass on grey images too
             assert expected.images.float().std() > 20
@@ -130,3 +138,50 @@ def test_sources_beside_the_device_must_be_kept_prepared(tmp_path: object) -> No
 
     with pytest.raises(ValueError, match="cache_prepared_train_images"):
         StagedPixels(NotKept(RECORDS), CPU)
+
+
+class Recorder:
+    """Stands for sources beside a device: notes in which order batches are sent, waited for and used."""
+
+    def __init__(self) -> None:
+        self.order: list[str] = []
+
+    def attach(self, batch: PlannedBatch) -> tuple[PlannedBatch, Callable[[], None]]:
+        self.order.append(f"send {batch.capacity}")
+        return batch, lambda: self.order.append(f"wait {batch.capacity}")
+
+
+def test_a_batch_is_sent_while_the_one_before_is_used() -> None:
+    recorder = Recorder()
+    batches = [PlannedBatch.allocate(1, 32, capacity) for capacity in (64, 128, 192)]
+    for batch in _one_ahead(iter(batches), recorder.attach):
+        recorder.order.append(f"use {batch.capacity}")
+    first = ["send 64", "send 128", "wait 64", "use 64"]
+    assert recorder.order == [*first, "send 192", "wait 128", "use 128", "wait 192", "use 192"]
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_loader_of_staged_sources_hands_out_what_one_of_resident_sources_does(
+    num_workers: int, tmp_path: Path
+) -> None:
+    records, policy = [], POLICIES["joined"]
+    for index, record in enumerate(RECORDS):
+        path = tmp_path / f"{index}.png"
+        cv2.imwrite(str(path), Pictures(RECORDS)(index)[:, :, ::-1])
+        height, width = Pictures(RECORDS).size_px(index)
+        records.append(replace(record, path=str(path), height_src=height, width_src=width))
+    digests = []
+    for is_staged in (False, True):
+        prepared = PreparedSource(records, SIZE_PX, is_cache_prepared=True)
+        pixels = (StagedPixels if is_staged else ResidentPixels)(prepared, CPU)
+        source = TrainSource(NumberMaker(records, pixels.positions, policy), pixels)
+        planner = make_planner(records, policy)
+        loader = TrainLoader(planner, source.make, num_workers=num_workers, attach=source.attach, epoch_prefetch=True)
+        codes = [drawn_codes(batch, source).tobytes() for _ in range(3) for batch in loader]
+        next(iter(loader), None)  # given up in the middle of an epoch
+        digests.append([hashlib.sha256(code).hexdigest() for code in codes])
+        loader.close()
+        source.close()
+        prepared.close()
+    assert len(digests[0]) == 3 * planner.batches_per_epoch
+    assert digests[0] == digests[1]

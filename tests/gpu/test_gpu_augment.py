@@ -88,7 +88,9 @@ def test_sources_sent_along_give_what_resident_ones_give(root: Path) -> None:
         for index in range(8):
             plan = planner.plan(index)
             first = NumberMaker(records, resident.positions, policy)(plan).to(DEVICE)
-            second = staged.attach(NumberMaker(records, staged.positions, policy)(plan)).to(DEVICE)
+            second, wait = staged.attach(NumberMaker(records, staged.positions, policy)(plan))
+            wait()
+            second = second.to(DEVICE)
             assert resident.resident is not None
             assert second.pixels is not None
             assert torch.equal(draw_images(first, resident.resident), draw_images(second, second.pixels))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import logging
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from typing import Protocol, runtime_checkable
@@ -27,6 +27,9 @@ DEVICE_SHARE = 0.4
 _AHEAD_PER_CORE = 4
 _NUM_BUFFERS = 2
 _READ_ONLY = 0x08  # cudaHostRegisterReadOnly
+
+Attached = tuple[PlannedBatch, Callable[[], None]]
+"""A batch, and what to call before it is used: the current stream then waits for its pixels."""
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +106,7 @@ class DevicePixels(Protocol):
     def resident(self) -> Tensor | None:
         """All pixels on the device, where they are there."""
 
-    def attach(self, batch: PlannedBatch) -> PlannedBatch:
+    def attach(self, batch: PlannedBatch) -> Attached:
         """Return a batch with the pixels that it needs and that are not resident, on their way to the device."""
 
     def close(self) -> None:
@@ -131,9 +134,9 @@ class ResidentPixels:
             "%d source images, %.2f GiB, lie on %s", len(self.positions), self.positions.num_values / 2**30, device
         )
 
-    def attach(self, batch: PlannedBatch) -> PlannedBatch:
+    def attach(self, batch: PlannedBatch) -> Attached:
         """Return the batch as it is."""
-        return batch
+        return batch, _nothing_to_wait_for
 
     def close(self) -> None:
         """Give the memory back."""
@@ -166,8 +169,8 @@ class StagedPixels:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self._locked = _page_lock(prepared.kept) if device.type == "cuda" else None  # last: close() unlocks it
 
-    def attach(self, batch: PlannedBatch) -> PlannedBatch:
-        """Copy the sources of a batch; the stream that uses them must wait for nothing else.
+    def attach(self, batch: PlannedBatch) -> Attached:
+        """Begin to copy the sources of a batch, beside what the current stream is doing.
 
         Batches have one shape: the first settles how much can be sent.
         """
@@ -181,13 +184,13 @@ class StagedPixels:
         self._buffers.rotate(-1)
         if self._stream is None:
             self._copy(starts, buffer)
-            return batch.with_pixels(buffer)
-        current = torch.cuda.current_stream(self._device)
-        self._stream.wait_stream(current)
+            return batch.with_pixels(buffer), _nothing_to_wait_for
+        # Everything in the current stream up to here may read the buffer; what follows until the batch is used may not.
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._stream):
             self._copy(starts, buffer)
-        current.wait_stream(self._stream)
-        return batch.with_pixels(buffer)
+        copied = self._stream.record_event()
+        return batch.with_pixels(buffer), lambda: torch.cuda.current_stream(self._device).wait_event(copied)
 
     def close(self) -> None:
         """Give the memory back, when nothing is being copied any more."""
@@ -202,6 +205,10 @@ class StagedPixels:
         for index, start in starts.items():
             values = _as_tensor(self._prepared(index))
             buffer[start : start + len(values)].copy_(values, non_blocking=True)
+
+
+def _nothing_to_wait_for() -> None:
+    pass
 
 
 def fits(prepared: PreparedSource, device: torch.device) -> bool:

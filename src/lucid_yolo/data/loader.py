@@ -19,6 +19,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from lucid_yolo.data.collate import BatchWriter
+from lucid_yolo.data.device_pixels import Attached
 from lucid_yolo.data.host import usable_cores
 from lucid_yolo.data.makers import BatchMaker
 from lucid_yolo.data.plan import TrainPlanner
@@ -59,7 +60,7 @@ class TrainLoader:
         prefetch_batches: Batches that each worker prepares ahead, at least 1.
         epoch_prefetch: Let the workers begin the next epoch when the last batch of one is handed out, so that it is
             ready after the validation in between.
-        attach: Adds to a batch what this process must send to the device; called one batch ahead.
+        attach: Adds to a batch what this process must send to the device, one batch ahead, and says how to wait for it.
         batches_per_epoch: Batches that an iteration hands out at most, where a run's epochs are shorter than the
             plan's; the plan goes on where the iteration before has ended.
     """
@@ -74,7 +75,7 @@ class TrainLoader:
         position: int = 0,
         prefetch_batches: int = BATCHES_AHEAD_PER_WORKER,
         epoch_prefetch: bool = False,
-        attach: Callable[[Any], TrainBatch] | None = None,
+        attach: Callable[[Any], Attached] | None = None,
         batches_per_epoch: int | None = None,
     ) -> None:
         self.planner = planner
@@ -189,16 +190,22 @@ class _TrainBatches(Dataset[TrainBatch]):
         return self._make(self._planner.plan(batch_index))
 
 
-def _one_ahead(batches: Iterator[TrainBatch], attach: Callable[[Any], TrainBatch]) -> Iterator[TrainBatch]:
+def _one_ahead(batches: Iterator[TrainBatch], attach: Callable[[Any], Attached]) -> Iterator[TrainBatch]:
     """Yield batches after beginning to send the one behind."""
-    waiting: TrainBatch | None = None
+    before: Attached | None = None
     for batch in batches:
         attached = attach(batch)
-        if waiting is not None:
-            yield waiting
-        waiting = attached
-    if waiting is not None:
-        yield waiting
+        if before is not None:
+            yield _settled(before)
+        before = attached
+    if before is not None:
+        yield _settled(before)
+
+
+def _settled(attached: Attached) -> TrainBatch:
+    batch, wait = attached
+    wait()
+    return batch
 
 
 class _EvalBatches(Dataset[Batch]):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lucid_yolo.data.cache import CacheKind
-from lucid_yolo.data.device_pixels import DevicePixels, ResidentPixels, StagedPixels, fits
+from lucid_yolo.data.device_pixels import Attached, DevicePixels, ResidentPixels, StagedPixels, fits
 from lucid_yolo.data.makers import (
     AugmentDevice,
     BatchMaker,
@@ -42,14 +42,18 @@ class TrainSource:
         return None if self.pixels is None else self.pixels.resident
 
     @property
-    def attach(self) -> Callable[[Any], TrainBatch] | None:
+    def attach(self) -> Callable[[Any], Attached] | None:
         """What adds to a batch the pixels that travel with it; None if none do."""
         return None if self.pixels is None or self.resident is not None else self.pixels.attach
 
     def blank(self, batch_size: int, image_size_px: int, capacity: int) -> TrainBatch:
         """Return a batch of blanks, of the shapes that the batches have."""
         blank = self.make.blank(batch_size, image_size_px, capacity)
-        return blank if self.attach is None else self.attach(blank)
+        if self.attach is None:
+            return blank
+        attached, wait = self.attach(blank)
+        wait()
+        return attached
 
     def close(self) -> None:
         """Give the device's memory back."""
