@@ -9,7 +9,8 @@ import torch
 
 import lucid_yolo
 from exported import dynamic_onnx, untrained_ckpt
-from lucid_yolo.cli.export import _parser, _verify, main
+from lucid_yolo.cli.export import _verify, main
+from lucid_yolo.export.pictures import draw_pictures
 from lucid_yolo.predict.backends import open_detector
 from lucid_yolo.runtime.detector import Detector, read_network
 from samples import write_pictures, write_untrained
@@ -67,10 +68,26 @@ def test_another_networks_file_fails_the_gate(
     file = tmp_path / "other.onnx"
     file.write_bytes(dynamic_onnx(tmp_path_factory).read_bytes())
     network, _ = read_network(write_untrained(tmp_path / "strong.ckpt", class_std=0.3))
-    config = _parser().parse_args(["--ckpt_path", "strong.ckpt"])
-    assert _verify(config, network, open_detector(file).deployed, file) == 1  # type: ignore[attr-defined]
+    deployed = open_detector(file).deployed  # type: ignore[attr-defined]
+    pictures = draw_pictures(deployed.size_px, has_dynamic_size=True)
+    assert _verify("onnx", network, deployed, file, pictures) == 1
     assert "FAILED" in capsys.readouterr().out
     assert not json.loads((tmp_path / "other.onnx.gate.json").read_text("utf-8"))["is_passed"]
+
+
+@pytest.mark.parametrize("source", ["nowhere", "videos"])
+def test_nothing_is_written_when_there_is_nothing_to_compare_on(
+    ckpt_path: Path, tmp_path: Path, source: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "videos").mkdir()
+    (tmp_path / "videos" / "a.mp4").write_bytes(b"")
+    path = tmp_path / "weights.safetensors"
+    arguments = ["--ckpt_path", str(ckpt_path), "--format", "safetensors", "--output", str(path)]
+    assert main([*arguments, "--source", str(tmp_path / source)]) == 2
+    assert "error: " in capsys.readouterr().err
+    assert not path.exists()
+    assert main([*arguments, "--source", str(tmp_path / source), "--verify", "false"]) == 0
+    assert path.exists()
 
 
 @pytest.mark.parametrize(

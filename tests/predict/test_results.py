@@ -16,6 +16,7 @@ from PIL import Image, ImageShow
 from lucid_yolo.evaluate import ImageDetections, evaluate_boxes
 from lucid_yolo.predict.boxes import Boxes
 from lucid_yolo.predict.results import Results, to_coco
+from lucid_yolo.predict.writers import Outputs, ResultsFolder
 from lucid_yolo.structures import ClassMap, ImageRecord
 
 HEIGHT, WIDTH = 40, 80
@@ -312,3 +313,14 @@ def test_the_library_takes_the_results(tracked: Results) -> None:
     assert isinstance(found, supervision.Detections)
     assert found.tracker_id.tolist() == [7, 2, 9]
     assert found.box_area.tolist() == pytest.approx((tracked.boxes.xywh[:, 2] * tracked.boxes.xywh[:, 3]).tolist())
+
+
+def test_a_folder_takes_results_of_its_sources_alone(results: Results, tmp_path: Path) -> None:
+    class_map = ClassMap(tuple(NAMES.values()), tuple(NAMES))
+    sources = [Path("a folder/cut.jpg"), Path("a folder/bus.jpg")]  # the first gave no result
+    with ResultsFolder(tmp_path / "out", sources, class_map, Outputs()) as folder:
+        folder.add(results)
+        with pytest.raises(ValueError, match=r"sources that are left.*bus\.jpg"):
+            folder.add(results)
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["bus.jpg", "predictions.json"]
+    assert len(json.loads((tmp_path / "out" / "predictions.json").read_text("utf-8"))) == 3

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import ImageFont
 
-from lucid_yolo.viz.draw import class_color, draw_boxes
+from lucid_yolo.viz.draw import class_color, draw_boxes, side_by_side
 from lucid_yolo.viz.fonts import default_font_path, drawable_text
 
 GREY = np.full((120, 160, 3), 128, dtype=np.uint8)
@@ -137,3 +137,12 @@ def test_line_width_is_that_of_the_outline() -> None:
     boxes = np.array([[30.0, 20, 130, 110]])
     drawn = draw_boxes(GREY, boxes, np.array([0]), NAMES, has_names=False, line_width=6)
     assert (drawn[75, 20:60] == class_color(0)).all(axis=-1).sum() == 6
+
+
+def test_side_by_side_keeps_both_pictures() -> None:
+    left, right = np.full((4, 3, 3), 10, np.uint8), np.full((4, 5, 3), 20, np.uint8)
+    whole = side_by_side(left, right, 2)
+    assert whole.shape == (4, 10, 3)
+    assert (whole[:, :3] == left).all()
+    assert (whole[:, 3:5] == 255).all()
+    assert (whole[:, 5:] == right).all()

@@ -80,11 +80,12 @@ def _run(config: Namespace) -> int:
         raise ValueError(f"web_runtime: belongs to format web, found format {config.format}")
     if path.resolve() == source.resolve():
         raise ValueError(f"output: expected another file than the checkpoint, found {path}")
+    pictures = _pictures(config, meta) if config.verify else []
     write(config.format, network, meta, path)
     if config.web_runtime is not None:
         web.vendor(path, Path(config.web_runtime))
     print(f"written: {path} ({_mebibytes(path):.1f} MiB, {config.format}, {meta.precision})")
-    return _verify(config, network, meta, target.opened(path)) if config.verify else 0
+    return _verify(config.format, network, meta, target.opened(path), pictures) if config.verify else 0
 
 
 def _deployed_meta(config: Namespace, model: Any) -> DeployedMeta:
@@ -105,19 +106,19 @@ def _mebibytes(path: Path) -> float:
     return sum(file.stat().st_size for file in files) / 2**20
 
 
-def _verify(config: Namespace, network: Network, meta: DeployedMeta, path: Path) -> int:
+def _verify(format_name: str, network: Network, meta: DeployedMeta, path: Path, pictures: Sequence[Picture]) -> int:
+    """Compare, write what was found, and return the exit code."""
     from lucid_yolo.export.pictures import save_pair
     from lucid_yolo.export.verify import FP16, FP32, EagerReference, run_gate
     from lucid_yolo.models.head import DEPLOYED
     from lucid_yolo.predict.backends import open_detector
 
-    pictures = _pictures(config, meta)
     reference = EagerReference(network, meta.model.build_task(), meta.max_detections)
     exported = open_detector(path, "cpu", branches=(DEPLOYED,))
     result, found = run_gate(reference, exported, pictures, FP16 if meta.is_half else FP32)
-    report = path.with_name(f"{path.stem}.{config.format}.gate.json")
-    drawing = path.with_name(f"{path.stem}.{config.format}.worst.png")
-    content = {"file": str(path), "format": config.format, "entries": meta.to_strings(), **result.to_dict()}
+    report = path.with_name(f"{path.stem}.{format_name}.gate.json")
+    drawing = path.with_name(f"{path.stem}.{format_name}.worst.png")
+    content = {"file": str(path), "format": format_name, "entries": meta.to_strings(), **result.to_dict()}
     report.write_text(json.dumps(content, ensure_ascii=False, indent=2, allow_nan=False) + "\n", encoding="utf-8")
     worst = next(picture for picture in pictures if picture.name == result.worst.name)
     least = 0.0 if result.only_best else result.min_score
@@ -144,7 +145,7 @@ def _pictures(config: Namespace, meta: DeployedMeta) -> list[Picture]:
     chosen = spread(paths, config.num_pictures)
     pictures = load_pictures(chosen, meta.size_px, has_dynamic_size=meta.has_dynamic_size)
     if not pictures:
-        raise ValueError(f"gate: expected pictures, found none that can be decoded among {len(chosen)}")
+        raise ValueError(f"gate: expected pictures, found none that can be decoded among {len(chosen)} files")
     return pictures
 
 

@@ -18,7 +18,7 @@ from lucid_yolo.data.synthetic import draw_shapes
 from lucid_yolo.export.verify import Found, Picture
 from lucid_yolo.geometry.letterbox import FILL_VALUE, letterbox
 from lucid_yolo.models.scales import STRIDES
-from lucid_yolo.viz.draw import draw_boxes
+from lucid_yolo.viz.draw import draw_boxes, side_by_side
 
 NUM_DRAWN = 4
 DRAWN_SIDE_PX = 320
@@ -82,10 +82,9 @@ def save_pair(picture: Picture, pair: tuple[Found, Found], names: Sequence[str],
         path: File to write.
     """
     pixels = picture.canvas.permute(1, 2, 0).contiguous().numpy()
-    sides = []
+    sides = list[np.ndarray]()
     for found in pair:
         kept = found.head(found.count_above(min_score))
         arrays = (kept.boxes_xyxy_px.numpy(), kept.label.numpy())
         sides.append(draw_boxes(pixels, *arrays, names, kept.score.numpy()))
-    gap = np.full((pixels.shape[0], 8, 3), 255, np.uint8)
-    Image.fromarray(np.concatenate([sides[0], gap, sides[1]], 1)).save(path)
+    Image.fromarray(side_by_side(sides[0], sides[1])).save(path)

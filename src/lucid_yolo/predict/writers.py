@@ -160,7 +160,10 @@ class ResultsFolder:
         if is_next_frame:
             return
         self._end_video()
-        source, self._stem, self._image_id = next(entry for entry in self._waiting if _name(entry[0]) == result.path)
+        found = next((entry for entry in self._waiting if _name(entry[0]) == result.path), None)
+        if found is None:
+            raise ValueError(f"result: expected one of the sources that are left, in their order, found {result.path}")
+        source, self._stem, self._image_id = found
         if isinstance(source, VideoSource) and self.outputs.has_videos:
             fps = video_fps(source) / self.outputs.vid_stride
             self._video = VideoWriter(self.folder / f"{self._stem}.mp4", fps)

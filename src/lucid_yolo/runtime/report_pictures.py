@@ -8,12 +8,11 @@ import numpy as np
 
 from lucid_yolo.data.sources import PreparedSource
 from lucid_yolo.evaluate.confusion import NO_OBJECT, ImageMatch
-from lucid_yolo.viz.draw import draw_boxes
+from lucid_yolo.viz.draw import draw_boxes, side_by_side
 from lucid_yolo.viz.report import Picture
 
 NUM_PICTURES = 4
 SIDE_PX = 480
-GAP_PX = 6
 
 
 def worst_and_best(matches: Sequence[ImageMatch], num: int = NUM_PICTURES) -> tuple[list[ImageMatch], list[ImageMatch]]:
@@ -52,10 +51,8 @@ def _draw(match: ImageMatch, image: np.ndarray, names: Sequence[str]) -> Picture
     wrong = [_fault(m, r) for m, r in zip(match.matched.tolist(), is_right.tolist(), strict=True)]
     truth = draw_boxes(image, record.boxes_xyxy_src[is_object] * ratio, record.labels[is_object], names, remarks=missed)
     found = draw_boxes(image, match.boxes_xyxy_src * ratio, match.label, names, match.score, remarks=wrong)
-    gap = np.full((image.shape[0], GAP_PX, 3), 255, np.uint8)
-    pixels = np.concatenate([truth, gap, found], axis=1)
     counts = f"{int(is_right.sum())} right, {match.num_wrong} wrong, {int(match.is_missed.sum())} missed"
-    return Picture(pixels, f"{record.image_id}: F1 {match.f1:.2f} ({counts})")
+    return Picture(side_by_side(truth, found), f"{record.image_id}: F1 {match.f1:.2f} ({counts})")
 
 
 def _fault(matched: int, is_right: bool) -> str:

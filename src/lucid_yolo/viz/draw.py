@@ -21,6 +21,7 @@ ClassNames = Mapping[int, str] | Sequence[str]
 GOLDEN_RATIO = 0.6180339887498949
 # Saturation and brightness by turns, so that neighbours on the colour circle differ in more than hue.
 TONES = ((0.85, 1.0), (0.55, 1.0), (0.9, 0.72))
+GAP_PX = 8
 BLACK, WHITE = (0, 0, 0), (255, 255, 255)
 
 
@@ -84,6 +85,18 @@ def draw_boxes(
         track = f"#{int(ids[i])} " if ids is not None and has_names else ""
         _draw_tag(pen, rectangle, (track, name, score), (int(labels[i]), int(colors[i])), style, taken)
     return np.asarray(canvas).copy()
+
+
+def side_by_side(left_rgb: NDArray[np.uint8], right_rgb: NDArray[np.uint8], gap_px: int = GAP_PX) -> NDArray[np.uint8]:
+    """Return two pictures of one height as one, with a white gap between them.
+
+    Args:
+        left_rgb: ``[H, W, 3]``.
+        right_rgb: ``[H, V, 3]``.
+        gap_px: Width of the gap.
+    """
+    gap = np.full((len(left_rgb), gap_px, 3), 255, np.uint8)
+    return np.concatenate([left_rgb, gap, right_rgb], axis=1)
 
 
 @dataclass(frozen=True)
