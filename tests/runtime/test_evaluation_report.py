@@ -74,9 +74,9 @@ def test_worst_and_best_pictures(evaluation: Evaluation, split: DataSplit) -> No
     assert max(m.f1 for m in worst) <= min(others) <= max(others) <= min(m.f1 for m in best)
     assert worst[0].f1 < best[0].f1
     pictures = draw_matches(worst, NAMES)
-    assert pictures[0].pixels_rgb.shape == (480, 966, 3)
+    assert pictures[0].pixels_rgb.shape == (480, 968, 3)
     assert f"F1 {worst[0].f1:.2f}" in pictures[0].caption
-    halves = pictures[0].pixels_rgb[:, :480], pictures[0].pixels_rgb[:, 486:]
+    halves = pictures[0].pixels_rgb[:, :480], pictures[0].pixels_rgb[:, 488:]
     assert (halves[0] != halves[1]).any()
 
 
