@@ -20,7 +20,8 @@ from lucid_yolo.engine.batch_size import (
 )
 from lucid_yolo.engine.module import DetectorModule
 from lucid_yolo.runtime.checkpoint_file import read_checkpoint
-from tiny_run import assert_same_bytes, make_step, snapshot
+from lucid_yolo.structures import Batch
+from tiny_run import SIZE_PX, assert_same_bytes, make_step, snapshot
 
 MIB = 2**20
 
@@ -95,6 +96,17 @@ def test_a_real_step_is_measured() -> None:
     assert step_bytes(build, memory, 2, 64) == 7
     assert memory.calls == ["start", "stop"]
     assert (steps[0].counts.eager, int(steps[0].state.update_index)) == (0, 2)
+
+
+def test_the_probe_takes_batches_as_the_loader_makes_them() -> None:
+    asked: list[tuple[int, int, int]] = []
+
+    def blank(num_images: int, size_px: int, capacity: int) -> Batch:
+        asked.append((num_images, size_px, capacity))
+        return Batch.allocate(num_images, (size_px, size_px), capacity)
+
+    step_bytes(make_step, CountedMemory(), 2, 256, blank)
+    assert asked == [(2, SIZE_PX, 256)]
 
 
 def test_a_cpu_is_not_measured(caplog: pytest.LogCaptureFixture) -> None:

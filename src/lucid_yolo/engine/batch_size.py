@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from lucid_yolo.graphs import RecordingError
+from lucid_yolo.kernels.augment.planned_batch import TrainBatch
 from lucid_yolo.runtime.step import TrainStep
 from lucid_yolo.structures import Batch, ImageRecord, target_capacity
 
@@ -21,6 +22,8 @@ MAX_SOURCES = 4
 
 _log = logging.getLogger(__name__)
 
+MakeBlank = Callable[[int, int, int], TrainBatch]
+"""Returns a blank batch of so many images, of a side, with a target capacity; None takes one of pixels."""
 Measure = Callable[[int], int]
 """Returns the bytes that a step of so many images needs; raises ``torch.OutOfMemoryError`` where it cannot run."""
 
@@ -102,7 +105,9 @@ def largest_capacity(records: Sequence[ImageRecord]) -> int:
     return target_capacity(sum(rows[:MAX_SOURCES]))
 
 
-def auto_batch_size(build: Callable[[], TrainStep], device: torch.device, limit: int, capacity: int) -> int:
+def auto_batch_size(
+    build: Callable[[], TrainStep], device: torch.device, limit: int, capacity: int, blank: MakeBlank | None = None
+) -> int:
     """Return the images per step that a device has memory for; 16 on a CPU.
 
     Random generators are left as they were, and every step that is built for it is dropped.
@@ -112,6 +117,7 @@ def auto_batch_size(build: Callable[[], TrainStep], device: torch.device, limit:
         device: Where it runs.
         limit: Most images that make sense.
         capacity: Padded targets of the fullest batch.
+        blank: Makes blank batches as the run's loader does; None takes batches of pixels.
 
     Raises:
         ValueError: Not even one image fits.
@@ -122,7 +128,7 @@ def auto_batch_size(build: Callable[[], TrainStep], device: torch.device, limit:
     with torch.random.fork_rng(devices=[device]):
         free = CudaMemory(device).free_bytes()
         chosen, line = choose_batch_size(
-            lambda n: step_bytes(build, CudaMemory(device), n, capacity), free, max(limit, 1)
+            lambda n: step_bytes(build, CudaMemory(device), n, capacity, blank), free, max(limit, 1)
         )
     _log.info(line)
     return chosen
@@ -160,8 +166,14 @@ class CudaMemory:
         torch.cuda.empty_cache()
 
 
-def step_bytes(build: Callable[[], TrainStep], memory: CudaMemory, num_images: int, capacity: int) -> int:
-    """Run a step twice on blank images; return the bytes that it needed.
+def step_bytes(
+    build: Callable[[], TrainStep],
+    memory: CudaMemory,
+    num_images: int,
+    capacity: int,
+    blank: MakeBlank | None = None,
+) -> int:
+    """Run a step twice on a blank batch; return the bytes that both needed.
 
     Raises:
         OutOfMemoryError: It does not fit.
@@ -169,9 +181,11 @@ def step_bytes(build: Callable[[], TrainStep], memory: CudaMemory, num_images: i
     memory.start()
     step = build()
     try:
-        blank = Batch.allocate(num_images, step.config.image_size_px, capacity).to(step.state.device)
+        size_px = step.config.image_size_px
+        made = blank(num_images, size_px[0], capacity) if blank else Batch.allocate(num_images, size_px, capacity)
+        batch = made.to(step.state.device)
         for _ in range(2 * step.config.accumulate):
-            step.run(blank)
+            step.run(batch)
         return memory.stop()
     except RecordingError as error:
         if isinstance(error.__cause__, torch.OutOfMemoryError):

@@ -6,6 +6,7 @@ import json
 import logging
 import math
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
@@ -237,10 +238,11 @@ class DetectorDataModule(LightningDataModule):
     @override
     def teardown(self, stage: str) -> None:
         """Stop the loaders' workers, then give up the caches."""
-        for resource in reversed(self._open_resources):
-            resource.close()
-        self._open_resources.clear()
-        self._train_source = None
+        with ExitStack() as closing:  # the rest is closed too where one cannot be
+            for resource in self._open_resources:
+                closing.callback(resource.close)
+            self._open_resources.clear()
+            self._train_source = None
         if self._train_loader is not None:
             self._position, self._train_loader = self._train_loader.position, None
 

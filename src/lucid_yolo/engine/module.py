@@ -223,7 +223,8 @@ class DetectorModule(LightningModule):
         else:
             records = data.splits["train"].records
             build = partial(self._build_probe, options)
-            own = auto_batch_size(build, self.device, len(records) // world_size, largest_capacity(records))
+            blank, limit = data.train_source().blank, len(records) // world_size
+            own = auto_batch_size(build, self.device, limit, largest_capacity(records), blank)
             data.batch_size = min(int(str(number)) for number in gather_objects(own))
         data.is_batch_size_auto = False
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -10,6 +9,7 @@ from typing import Any
 
 from lucid_yolo.geometry.letterbox import FILL_VALUE
 from lucid_yolo.runtime.checkpoint_file import ModelMeta
+from lucid_yolo.runtime.environment import package_version
 from lucid_yolo.structures import ClassMap
 
 INPUT_NAME, OUTPUT_NAME = "images", "detections"
@@ -56,7 +56,7 @@ class DeployedMeta:
     def to_plain(self) -> dict[str, Any]:
         """Return plain values, as a program reads them from JSON."""
         return {
-            "lucid_yolo_version": importlib.metadata.version("lucid-yolo"),
+            "lucid_yolo_version": package_version(),
             "licence": LICENCE,
             "task": self.model.task,
             "variant": self.model.variant,

@@ -28,7 +28,7 @@ def environment(device: str) -> dict[str, Any]:
     return found | {
         "torch": str(torch.__version__),
         "python": platform.python_version(),
-        "lucid_yolo": _version(),
+        "lucid_yolo": package_version(),
         "commit": commit(),
     }
 
@@ -47,7 +47,8 @@ def commit(folder: Path = Path(__file__).parents[1]) -> str:
     return f"{found}{' with changes' if is_changed else ''}"
 
 
-def _version() -> str:
+def package_version() -> str:
+    """Return this package's version; another one of its name may be installed beside it."""
     # By name: an import would tie this module to everything that the package offers at its top.
     return str(importlib.import_module(__name__.partition(".")[0]).__version__)
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from lucid_yolo.kernels.box_iou import box_iou
 from lucid_yolo.kernels.nms.reference import NmsInputs
 
-MAX_CANDIDATES = 8192
+LARGEST_TILE = 8192
 ROWS_PER_WARP = 256
 
 
@@ -55,8 +55,8 @@ def _suppress_kernel(  # type: ignore[no-untyped-def]
 def suppress_kernel(inputs: NmsInputs) -> Tensor:
     """Return the survivors on the device. Graph-safe; allocates its output and one number."""
     num_images, num_candidates = inputs.label.shape
-    if num_candidates > MAX_CANDIDATES:
-        raise ValueError(f"suppression kernel: expected at most {MAX_CANDIDATES} candidates, found {num_candidates}")
+    if num_candidates > LARGEST_TILE:
+        raise ValueError(f"suppression kernel: expected at most {LARGEST_TILE} candidates, found {num_candidates}")
     survivors = inputs.label.new_full((num_images, inputs.max_detections), -1)
     if not num_images or not num_candidates:
         return survivors
