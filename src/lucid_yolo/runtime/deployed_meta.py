@@ -9,7 +9,7 @@ from typing import Any
 
 from lucid_yolo.geometry.letterbox import FILL_VALUE
 from lucid_yolo.runtime.checkpoint_file import ModelMeta
-from lucid_yolo.runtime.environment import package_version
+from lucid_yolo.runtime.version import package_version
 from lucid_yolo.structures import ClassMap
 
 INPUT_NAME, OUTPUT_NAME = "images", "detections"

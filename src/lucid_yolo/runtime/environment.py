@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import platform
 import subprocess
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ import torch
 
 from lucid_yolo.data.host import usable_cores
 from lucid_yolo.runtime.detector import choose_device
+from lucid_yolo.runtime.version import package_version
 
 
 def environment(device: str) -> dict[str, Any]:
@@ -45,12 +45,6 @@ def commit(folder: Path = Path(__file__).parents[1]) -> str:
         return "unknown"
     is_changed = bool(_output_of([*git, "status", "--porcelain", "."]))
     return f"{found}{' with changes' if is_changed else ''}"
-
-
-def package_version() -> str:
-    """Return this package's version; another one of its name may be installed beside it."""
-    # By name: an import would tie this module to everything that the package offers at its top.
-    return str(importlib.import_module(__name__.partition(".")[0]).__version__)
 
 
 def _device_name(device: torch.device) -> str:
