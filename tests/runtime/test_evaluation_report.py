@@ -92,7 +92,7 @@ def test_in_a_browser(evaluation: Evaluation, split: DataSplit, tmp_path: Path, 
             browser.evaluate("JSON.stringify([...document.images].map(i => [i.naturalWidth, i.clientWidth]))")
         )
         assert len(sizes) == 8
-        assert all(natural == 966 and 200 < shown <= min(natural, width) for natural, shown in sizes)
+        assert all(natural == 968 and 200 < shown <= min(natural, width) for natural, shown in sizes)
         boxes = browser.evaluate("[...document.querySelectorAll('svg')].map(s => s.getBoundingClientRect().height)")
         assert len(boxes) == 4
         assert min(boxes) > 80
