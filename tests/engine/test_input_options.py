@@ -82,7 +82,7 @@ def test_the_end_of_an_epoch_waits_for_a_device_that_is_behind(
     fit: Any, tmp_path: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waited, clock = list[bool](), count(0.0, 10.0)
-    monkeypatch.setattr(verdict, "_mark", lambda _device: LateMark(next(clock), waited))
+    monkeypatch.setattr(verdict, "mark", lambda _device: LateMark(next(clock), waited))
     caplog.set_level(logging.INFO, "lucid_yolo.engine.verdict")
     fit(tmp_path, callbacks=(SpeedVerdict(),), max_epochs=2, limit_val_batches=0)
     (line,) = [record.message for record in caplog.records if record.name.endswith("verdict")]

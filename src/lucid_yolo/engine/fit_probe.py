@@ -17,6 +17,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from lucid_yolo.engine.module import detector_module
+from lucid_yolo.engine.moments import Moment, mark, ms_between
 
 SUMMARY = "fit.json"
 LOSSES = "losses.npy"
@@ -36,7 +37,7 @@ class FitProbe(Callback):
         self._folder = Path(folder)
         self._start_s = 0.0
         self._losses: list[Tensor] = []
-        self._epochs: list[list[Any]] = []
+        self._epochs: list[list[Moment]] = []
         self._validations: list[dict[str, Any]] = []
 
     @override
@@ -60,7 +61,7 @@ class FitProbe(Callback):
         metrics = detector_module(pl_module).last_metrics
         assert metrics is not None
         self._losses.append(metrics)
-        self._epochs[-1].append(_mark(pl_module.device))
+        self._epochs[-1].append(mark(pl_module.device))
 
     @override
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -76,7 +77,7 @@ class FitProbe(Callback):
         fit_s = _now_s(device) - self._start_s
         if not trainer.is_global_zero:
             return
-        intervals = [_interval_ms(a, b) for marks in self._epochs for a, b in pairwise(marks)]
+        intervals = [ms_between(a, b) for marks in self._epochs for a, b in pairwise(marks)]
         assert module.train_step is not None
         summary = {
             "fit_s": fit_s,
@@ -98,16 +99,3 @@ def _now_s(device: torch.device) -> float:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()
-
-
-def _mark(device: torch.device) -> Any:
-    """Return the moment at which the device gets here."""
-    if device.type != "cuda":
-        return time.perf_counter()
-    event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-    event.record(torch.cuda.current_stream(device))
-    return event
-
-
-def _interval_ms(first: Any, second: Any) -> float:
-    return 1e3 * (second - first) if isinstance(first, float) else float(first.elapsed_time(second))

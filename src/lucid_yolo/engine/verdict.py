@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from typing_extensions import override
 
 from lucid_yolo.engine.datamodule import DetectorDataModule, detector_data
 from lucid_yolo.engine.module import detector_module
+from lucid_yolo.engine.moments import Moment, has_passed, mark, ms_between, wait_for
 
 NUM_STEPS, NUM_SKIPPED = 50, 10
 MIN_MARKS = 3
@@ -49,15 +49,15 @@ class SpeedVerdict(Callback):
     """
 
     def __init__(self) -> None:
-        self._marks: list[tuple[Any, Any, float]] = []
-        self._start: tuple[Any, float] | None = None
+        self._marks: list[tuple[Moment, Moment, float]] = []
+        self._start: tuple[Moment, float] | None = None
         self._is_done = False
 
     @override
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Mark the moment."""
         if not self._is_done:
-            self._start = _mark(pl_module.device), time.perf_counter()
+            self._start = mark(pl_module.device), time.perf_counter()
 
     @override
     def on_train_batch_end(
@@ -67,8 +67,8 @@ class SpeedVerdict(Callback):
         if self._is_done or self._start is None:
             return
         start, host_start_s = self._start
-        self._marks.append((start, _mark(pl_module.device), 1e3 * (time.perf_counter() - host_start_s)))
-        if len(self._marks) > NUM_STEPS and _has_passed(self._marks[NUM_STEPS - 1][1]):
+        self._marks.append((start, mark(pl_module.device), 1e3 * (time.perf_counter() - host_start_s)))
+        if len(self._marks) > NUM_STEPS and has_passed(self._marks[NUM_STEPS - 1][1]):
             self._finish(trainer, pl_module)
 
     @override
@@ -78,7 +78,7 @@ class SpeedVerdict(Callback):
         if self._is_done or is_short:
             self._marks.clear()
             return
-        _wait_for(self._marks[-1][1])
+        wait_for(self._marks[-1][1])
         self._finish(trainer, pl_module)
 
     def _finish(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -91,14 +91,14 @@ class SpeedVerdict(Callback):
             _log.info(judge(times, pl_module.device.type, is_recorded, detector_data(trainer)))
 
 
-def step_times(marks: list[tuple[Any, Any, float]]) -> StepTimes:
+def step_times(marks: list[tuple[Moment, Moment, float]]) -> StepTimes:
     """Return medians.
 
     Args:
         marks: (start, end, host time in ms) of consecutive steps, at least two.
     """
-    period = statistics.median(_between_ms(a[0], b[0]) for a, b in pairwise(marks))
-    idle = statistics.median(_between_ms(a[1], b[0]) for a, b in pairwise(marks))
+    period = statistics.median(ms_between(a[0], b[0]) for a, b in pairwise(marks))
+    idle = statistics.median(ms_between(a[1], b[0]) for a, b in pairwise(marks))
     return StepTimes(period, max(idle, 0.0), statistics.median(mark[2] for mark in marks))
 
 
@@ -131,25 +131,3 @@ def loader_advice(device_type: str, data: DetectorDataModule) -> str:
     if data.cache_train_images == "none" and not data.cache_prepared_train_images and data.augment_device != "gpu":
         return "data.cache_prepared_train_images: true would help"
     return "more data.num_workers or more cores would help"
-
-
-def _mark(device: torch.device) -> Any:
-    """Return the moment at which the device gets here."""
-    if device.type != "cuda":
-        return time.perf_counter()
-    event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-    event.record(torch.cuda.current_stream(device))
-    return event
-
-
-def _has_passed(mark: Any) -> bool:
-    return isinstance(mark, float) or bool(mark.query())
-
-
-def _wait_for(mark: Any) -> None:
-    if not isinstance(mark, float):
-        mark.synchronize()
-
-
-def _between_ms(first: Any, second: Any) -> float:
-    return 1e3 * (second - first) if isinstance(first, float) else float(first.elapsed_time(second))
