@@ -7,11 +7,15 @@ from pathlib import Path
 
 import pytest
 import torch
+import triton
+from triton import knobs
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "kernels"))
 from norm_act_cases import LARGE_SHAPES, NAMES, SMALL_SHAPES, errors, run
 
 from lucid_yolo.bench.step import synthetic_batch
+from lucid_yolo.kernels.assignment import kernel as assignment_kernel
+from lucid_yolo.kernels.norm_act import kernel as norm_kernel
 from lucid_yolo.kernels.norm_act.kernel import norm_act_kernel
 from lucid_yolo.kernels.norm_act.reference import norm_act_reference
 from lucid_yolo.models.network import Network, use_norm_kernel
@@ -67,3 +71,19 @@ def test_recorded_steps_equal_eager_ones_and_stay_close_to_plain_ones() -> None:
         assert torch.equal(tensor, recorded.state.tensors()[name]), name
     assert recorded.counts.replayed == 10
     recorded.release()
+
+
+def test_a_recording_compiles_its_kernels_before_it_runs_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled_ahead: list[bool] = []
+    hook = "jit_post_compile_hook"
+    monkeypatch.setattr(knobs.runtime, hook, lambda **details: compiled_ahead.append(details["is_manual_warmup"]))
+    for module in (norm_kernel, assignment_kernel):
+        for function in vars(module).values():
+            if isinstance(function, triton.JITFunction):
+                function.device_caches.clear()
+    step = make_step(True)
+    step.record()
+    step.run(synthetic_batch(4, 128, 64, 5, 0).to(DEVICE))
+    assert len(compiled_ahead) > 6
+    assert all(compiled_ahead)
+    step.release()

@@ -12,6 +12,7 @@ from torch import nn
 from lucid_yolo.bench.step import synthetic_batch
 from lucid_yolo.graphs import EagerRunner, RecordingError, ReplayRunner
 from lucid_yolo.kernels.assignment import Implementation
+from lucid_yolo.models.freeze import frozen_parameters
 from lucid_yolo.models.network import Network
 from lucid_yolo.optim.schedule import RunLength, ScheduleConfig, build_schedule
 from lucid_yolo.runtime.checkpoint_file import ModelMeta
@@ -102,6 +103,24 @@ def test_preparing_leaves_no_trace() -> None:
     assert differing(before, bytes_of(step)) == []
     assert torch.equal(random, torch.cuda.get_rng_state())
     assert (step.counts.recorded, step.counts.replayed) == (1, 0)
+
+
+def test_parts_frozen_and_thawed_on_the_way_equal_eager_ones() -> None:
+    eager, recorded = make_step(), make_step()
+    recorded.record()
+    for seed in range(9):
+        if seed in (3, 6):
+            for step in (eager, recorded):
+                step.freeze(frozen_parameters(step.state.network, ["backbone"]) if seed == 3 else ())
+            before = bytes_of(recorded)["params"]
+        batch = synthetic_batch(BATCH, SIZE, 64, NUM_CLASSES, seed).to(DEVICE)
+        assert torch.equal(eager.run(batch), recorded.run(batch)), seed
+        assert differing(bytes_of(eager), bytes_of(recorded)) == [], seed
+        if seed in (5, 8):
+            views = [recorded.state.layout.unpack(params) for params in (before, bytes_of(recorded)["params"])]
+            still = {name.partition(".")[0] for name in views[0] if torch.equal(views[0][name], views[1][name])}
+            assert ("backbone" in still) == (seed == 5)
+    assert (recorded.counts.recorded, recorded.counts.replayed) == (3, 9)
 
 
 def test_ten_recordings_leave_memory_flat() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol, runtime_checkable
@@ -22,7 +22,7 @@ from lucid_yolo.graphs.signature import Signature, signature_of
 
 WARMUP_RUNS = 2
 """Eager runs before a capture: the first loads libraries, compiles kernels and fills caches, which may wait for the
-device; the second must do nothing of the kind. Algorithms are not chosen by timing, so more runs change nothing."""
+device; the second must not wait. Algorithms are not chosen by timing, so more runs change nothing."""
 
 Function = Callable[..., tuple[Tensor, ...]]
 """Called as ``function(key, *inputs)``; returns a tuple of tensors."""
@@ -110,6 +110,8 @@ class ReplayRunner:
         modules: Modules by name, so that an error can say where it happened.
         generators: Random generators that the function draws from, beside the device's default one.
         cleanup: Drops references to memory of the recording that the function left behind (gradients, say).
+        first_run: Context of the first warm-up run. Its results are thrown away, so what it only prepares (compiling
+            kernels, say) need not be carried out.
 
     Raises:
         RecordingError: There is no CUDA device.
@@ -123,6 +125,7 @@ class ReplayRunner:
         modules: Mapping[str, nn.Module] | None = None,
         generators: Sequence[torch.Generator] = (),
         cleanup: Callable[[], None] = lambda: None,
+        first_run: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         if not torch.cuda.is_available():
             raise RecordingError("recording needs a CUDA device; there is none")
@@ -131,6 +134,7 @@ class ReplayRunner:
         self._names = {module: name for name, module in (modules or {}).items()}
         self._generators = tuple(generators)
         self._cleanup = cleanup
+        self._first_run = first_run
         self._recordings: dict[Signature, _Recording] = {}
         self._pool: Any = None
         self._stream: Any = None
@@ -196,7 +200,8 @@ class ReplayRunner:
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
             for index in range(WARMUP_RUNS):
-                with _synchronization_refused(index == WARMUP_RUNS - 1):
+                context = _synchronization_refused() if index == WARMUP_RUNS - 1 else self._first_run()
+                with context:
                     self._function(key, *static)
                 self._cleanup()
         torch.cuda.current_stream().wait_stream(self._stream)
@@ -230,11 +235,8 @@ def recording_stream(device: torch.device) -> Any:
 
 
 @contextmanager
-def _synchronization_refused(is_refused: bool) -> Iterator[None]:
+def _synchronization_refused() -> Iterator[None]:
     """Make every operation that waits for the device an error."""
-    if not is_refused:
-        yield
-        return
     before = torch.cuda.get_sync_debug_mode()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -11,8 +12,10 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
+from lucid_yolo.data.host import usable_cores
 from lucid_yolo.geometry.points import make_anchor_points
 from lucid_yolo.graphs import EagerRunner, ReplayRunner, Runner
+from lucid_yolo.kernels.launch import rehearsal
 from lucid_yolo.models.head import BRANCHES
 from lucid_yolo.models.network import Network, fuse
 from lucid_yolo.models.scales import STRIDES
@@ -132,7 +135,8 @@ class Detector:
         Raises:
             RecordingError: There is no CUDA device.
         """
-        self._runner = ReplayRunner(self._run, list, modules=dict(self.network.named_modules()))
+        modules = dict(self.network.named_modules())
+        self._runner = ReplayRunner(self._run, list, modules=modules, first_run=partial(rehearsal, usable_cores()))
 
     def release(self) -> None:
         """Free what recording holds; everything runs eagerly again."""

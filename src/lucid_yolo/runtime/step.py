@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
+from lucid_yolo.data.host import usable_cores
 from lucid_yolo.geometry.points import make_anchor_points
 from lucid_yolo.graphs import EagerRunner, ReplayRunner, RunCounts, Runner
 from lucid_yolo.graphs.runner import Function
 from lucid_yolo.kernels.augment import draw_images
 from lucid_yolo.kernels.augment.planned_batch import TrainBatch
+from lucid_yolo.kernels.launch import rehearsal
 from lucid_yolo.models.head import BRANCHES
 from lucid_yolo.models.scales import STRIDES
 from lucid_yolo.optim.clip import clip_by_norm
@@ -104,6 +107,8 @@ class TrainStep:
     def freeze(self, names: Collection[str]) -> None:
         """Freeze these parameters of the state and no others; to be called between updates.
 
+        Recordings are forgotten: they read constants that belong to what was frozen before.
+
         Args:
             names: Parameters of the network.
 
@@ -112,6 +117,8 @@ class TrainStep:
         """
         if self.state.micro_index:
             raise ValueError("freeze: expected the end of an update, found micro-steps that wait for theirs")
+        for runner in self._runners.values():
+            runner.release()
         self.state.freeze(names)
         self._plan_update()
 
@@ -196,6 +203,7 @@ class TrainStep:
             lambda: list(self.state.tensors().values()),
             modules=dict(self.state.network.named_modules()),
             cleanup=self._drop_gradients,
+            first_run=partial(rehearsal, usable_cores()),
         )
 
     @property

@@ -12,6 +12,7 @@ import triton.language as tl
 
 from lucid_yolo.kernels.assignment.reference import AssignInputs, AssignOutputs
 from lucid_yolo.kernels.box_iou import box_iou
+from lucid_yolo.kernels.launch import launch
 
 BLOCK = 1024
 SLOTS = 16
@@ -147,7 +148,9 @@ def assign_points_kernel(inputs: AssignInputs) -> AssignOutputs:
     is_in_ignored = torch.zeros(shape, dtype=torch.bool, device=device)
     grid = (num_rows * num_targets,)
     is_object = inputs.is_object.contiguous()
-    _rank_kernel[grid](
+    launch(
+        _rank_kernel,
+        grid,
         inputs.class_prob.contiguous(),
         inputs.boxes_xyxy_px.contiguous(),
         inputs.target_xyxy_px.contiguous(),
@@ -169,7 +172,9 @@ def assign_points_kernel(inputs: AssignInputs) -> AssignOutputs:
         SLOTS=SLOTS,
         enable_fp_fusion=False,
     )
-    _resolve_kernel[grid](
+    launch(
+        _resolve_kernel,
+        grid,
         is_object,
         top_keys,
         best_keys,

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from lucid_yolo.geometry.letterbox import FILL_VALUE
 from lucid_yolo.kernels.augment.planned_batch import CUT, MAX_PLACEMENTS, MIX, PASTE, PLACEMENT_COLUMNS, PlannedBatch
+from lucid_yolo.kernels.launch import launch
 
 BLOCK = 256
 # Adding and taking away 1.5 * 2^23 rounds a number of this size to an integer.
@@ -188,7 +189,9 @@ def draw_images_kernel(batch: PlannedBatch, pixels: Tensor, divisors: Tensor) ->
     size = batch.image_size_px
     images = torch.empty((len(batch), size, size, 3), device=pixels.device)
     views = (batch.plan_field(name) for name in ("placements", "layers", "colors", "maps", "shares", "tables"))
-    _draw_kernel[(triton.cdiv(size * size, BLOCK), len(batch))](
+    launch(
+        _draw_kernel,
+        (triton.cdiv(size * size, BLOCK), len(batch)),
         pixels,
         *views,
         divisors,

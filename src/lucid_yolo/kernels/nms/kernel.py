@@ -12,6 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from lucid_yolo.kernels.box_iou import box_iou
+from lucid_yolo.kernels.launch import launch
 from lucid_yolo.kernels.nms.reference import NmsInputs
 
 LARGEST_TILE = 8192
@@ -62,7 +63,9 @@ def suppress_kernel(inputs: NmsInputs) -> Tensor:
         return survivors
     threshold = torch.full((1,), inputs.iou_threshold, device=inputs.label.device)
     block = triton.next_power_of_2(num_candidates)
-    _suppress_kernel[(num_images,)](
+    launch(
+        _suppress_kernel,
+        (num_images,),
         inputs.boxes_xyxy_px.contiguous(),
         inputs.label.contiguous(),
         inputs.is_candidate.contiguous(),

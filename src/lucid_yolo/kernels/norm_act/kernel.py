@@ -13,11 +13,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from lucid_yolo.kernels.launch import launch
+
 TILE = 4096
 MAX_BLOCK_C = 64
 MAX_PARTS = 512
 TARGET_PROGRAMS = 528  # four for each multiprocessor of a large device
+FEW_PARTS = 64
 MERGE_TILE = 2048
+SIZES = ("num_rows", "num_parts")  # numbers that would make a compiled variant each, for nothing
 
 
 @triton.jit
@@ -28,7 +32,7 @@ def _tile(start, num_rows, channel, channels, BLOCK_R: tl.constexpr):  # type: i
     return row.to(tl.int64)[:, None], exists, tl.minimum(num_rows - start, BLOCK_R)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def _moments_kernel(  # type: ignore[no-untyped-def]
     x, part_mean, part_m2, part_count, num_rows, channels, num_parts, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr
 ):
@@ -55,7 +59,7 @@ def _moments_kernel(  # type: ignore[no-untyped-def]
     tl.store(part_count + part, count, tl.program_id(1) == 0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def _merge_kernel(  # type: ignore[no-untyped-def]
     part_mean,
     part_m2,
@@ -92,7 +96,7 @@ def _merge_kernel(  # type: ignore[no-untyped-def]
     tl.store(running_var + channel, old_var + momentum * (unbiased - old_var), is_channel)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def _apply_kernel(  # type: ignore[no-untyped-def]
     x,
     weight,
@@ -133,7 +137,7 @@ def _slopes(x, grad, weight, bias, mean, rstd, exists, channel, is_channel, HAS_
     return normal, slope
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def _reduce_kernel(  # type: ignore[no-untyped-def]
     x,
     grad,
@@ -167,7 +171,7 @@ def _reduce_kernel(  # type: ignore[no-untyped-def]
     tl.store(part_weight + part * channels + channel, of_weight, is_channel)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def _sum_kernel(  # type: ignore[no-untyped-def]
     part_bias, part_weight, grad_bias, grad_weight, channels, num_parts, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr
 ):
@@ -180,7 +184,7 @@ def _sum_kernel(  # type: ignore[no-untyped-def]
     tl.store(grad_weight + channel, tl.sum(tl.load(part_weight + at, exists, 0.0), 0), is_channel)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def _grad_kernel(  # type: ignore[no-untyped-def]
     x,
     grad,
@@ -228,8 +232,8 @@ class _Plan:
 
     @property
     def merge(self) -> dict[str, int]:
-        block_p = triton.next_power_of_2(self.num_parts)
-        return {"BLOCK_P": block_p, "BLOCK_C": min(self.block_c, max(1, MERGE_TILE // block_p))}
+        block_p = FEW_PARTS if self.num_parts <= FEW_PARTS else MAX_PARTS
+        return {"BLOCK_P": block_p, "BLOCK_C": MERGE_TILE // block_p}
 
     @property
     def merge_grid(self) -> tuple[int]:
@@ -266,10 +270,20 @@ class _NormAct(torch.autograd.Function):
         part_count = weight.new_empty(plan.num_parts)
         mean, rstd = torch.empty_like(weight), torch.empty_like(weight)
         shape = plan.num_rows, plan.channels
-        _moments_kernel[(plan.num_parts, plan.num_blocks)](
-            x, part_mean, part_m2, part_count, *shape, plan.num_parts, **plan.tiles
+        launch(
+            _moments_kernel,
+            (plan.num_parts, plan.num_blocks),
+            x,
+            part_mean,
+            part_m2,
+            part_count,
+            *shape,
+            plan.num_parts,
+            **plan.tiles,
         )
-        _merge_kernel[plan.merge_grid](
+        launch(
+            _merge_kernel,
+            plan.merge_grid,
             part_mean,
             part_m2,
             part_count,
@@ -283,8 +297,18 @@ class _NormAct(torch.autograd.Function):
             eps,
             **plan.merge,
         )
-        _apply_kernel[(plan.num_tiles, plan.num_blocks)](
-            x, weight, bias, mean, rstd, y, *shape, HAS_ACT=has_act, **plan.tiles
+        launch(
+            _apply_kernel,
+            (plan.num_tiles, plan.num_blocks),
+            x,
+            weight,
+            bias,
+            mean,
+            rstd,
+            y,
+            *shape,
+            HAS_ACT=has_act,
+            **plan.tiles,
         )
         ctx.save_for_backward(x, weight, bias, mean, rstd)
         ctx.plan, ctx.has_act = plan, has_act
@@ -300,14 +324,38 @@ class _NormAct(torch.autograd.Function):
         part_bias, part_weight = plan.parts(weight)
         grad_bias, grad_weight, grad_x = torch.empty_like(bias), torch.empty_like(weight), torch.empty_like(x)
         inputs, shape = (x, grad, grad_stride, weight, bias, mean, rstd), (plan.num_rows, plan.channels)
-        _reduce_kernel[(plan.num_parts, plan.num_blocks)](
-            *inputs, part_bias, part_weight, *shape, plan.num_parts, HAS_ACT=ctx.has_act, **plan.tiles
+        launch(
+            _reduce_kernel,
+            (plan.num_parts, plan.num_blocks),
+            *inputs,
+            part_bias,
+            part_weight,
+            *shape,
+            plan.num_parts,
+            HAS_ACT=ctx.has_act,
+            **plan.tiles,
         )
-        _sum_kernel[plan.merge_grid](
-            part_bias, part_weight, grad_bias, grad_weight, plan.channels, plan.num_parts, **plan.merge
+        launch(
+            _sum_kernel,
+            plan.merge_grid,
+            part_bias,
+            part_weight,
+            grad_bias,
+            grad_weight,
+            plan.channels,
+            plan.num_parts,
+            **plan.merge,
         )
-        _grad_kernel[(plan.num_tiles, plan.num_blocks)](
-            *inputs, grad_bias, grad_weight, grad_x, *shape, HAS_ACT=ctx.has_act, **plan.tiles
+        launch(
+            _grad_kernel,
+            (plan.num_tiles, plan.num_blocks),
+            *inputs,
+            grad_bias,
+            grad_weight,
+            grad_x,
+            *shape,
+            HAS_ACT=ctx.has_act,
+            **plan.tiles,
         )
         return grad_x, grad_weight, grad_bias, None, None, None, None, None
 
