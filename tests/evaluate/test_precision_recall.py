@@ -10,8 +10,8 @@ from coco_cases import found, oracle, random_boxes, random_case, record
 
 from lucid_yolo.evaluate import ImageDetections
 from lucid_yolo.evaluate.coco import _found_table, _truth_table, pair_by_image
-from lucid_yolo.evaluate.matching import PAIRS_AT_ONCE
-from lucid_yolo.evaluate.precision_recall import PrecisionRecall, precision_recall
+from lucid_yolo.evaluate.matching import PAIRS_AT_ONCE, stable_argsort
+from lucid_yolo.evaluate.precision_recall import PrecisionRecall, _falling, precision_recall
 from lucid_yolo.structures import ClassMap, ImageRecord
 
 Case = tuple[list[ImageRecord], list[ImageDetections], ClassMap]
@@ -105,3 +105,31 @@ def test_equal_boxes_are_taken_once_each() -> None:
     )
     assert_equals_oracle(case, [1, 10, 300])
     assert tables(case, [1, 10, 300]).recall[0, :, 0, :].tolist() == [[1 / 3, 1.0, 1.0]] * 10
+
+
+@pytest.mark.parametrize(
+    ("largest", "reason"),
+    [
+        (0, "all equal"),
+        (9, "many equal"),
+        (1 << 16, "more than one digit"),
+        (1 << 40, "three digits"),
+        ((1 << 63) - 1, "all digits"),
+    ],
+)
+@pytest.mark.parametrize("num", [0, 1, 5000])
+def test_order_of_integers_is_that_of_a_stable_sort(
+    largest: int, reason: str, num: int, rng: np.random.Generator
+) -> None:
+    keys = rng.integers(0, largest, num, endpoint=True)
+    keys[::3] &= ~0xFFFF  # one digit is equal in many
+    assert stable_argsort(keys).tolist() == np.argsort(keys, kind="stable").tolist()
+
+
+@pytest.mark.parametrize("decimals", [0, 2, 17])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_order_of_scores_is_that_of_a_stable_sort(decimals: int, dtype: type, rng: np.random.Generator) -> None:
+    score = rng.normal(size=5000).round(decimals).astype(dtype).astype(np.float64)
+    score[:4] = [0.0, -0.0, 5e-324, -5e-324]
+    score[-4:] = [-0.0, 0.0, 1e300, -1e300]
+    assert stable_argsort(_falling(score)).tolist() == np.argsort(-score, kind="stable").tolist()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -46,7 +46,7 @@ class ImageDetections:
             array = getattr(self, name)
             if array.shape != shape:
                 raise ValueError(f"image {self.image_id!r}, {name}: expected shape {shape}, found {array.shape}")
-            if not np.isfinite(array).all():
+            if array.dtype.kind not in "biu" and not np.isfinite(array).all():
                 raise ValueError(f"image {self.image_id!r}, {name}: expected finite numbers, found NaN or infinity")
 
 
@@ -155,17 +155,23 @@ def pair_by_image(
         raise ValueError("expected every image id once in records and once in detections, found repeated ids")
     if unknown := [i for i in by_id if i not in known]:
         raise ValueError(f"detections: expected image ids of the records, found {len(unknown)} others: {unknown[:5]}")
-    pairs = []
-    for record in sorted(records, key=lambda r: (isinstance(r.image_id, str), r.image_id)):
-        found = by_id.get(record.image_id) or _no_detections(record.image_id)
-        for name, labels in (("records", record.labels), ("detections", found.label)):
-            if len(labels) and not (labels.min() >= 0 and labels.max() < num_classes):
-                raise ValueError(
-                    f"{name}, image {record.image_id!r}: expected labels in 0..{num_classes - 1}, "
-                    f"found {labels.min()}..{labels.max()}"
-                )
-        pairs.append((record, found))
+    ordered = sorted(records, key=lambda r: (isinstance(r.image_id, str), r.image_id))
+    pairs = [(record, by_id.get(record.image_id) or _no_detections(record.image_id)) for record in ordered]
+    _check_labels("records", {r.image_id: r.labels for r, _ in pairs}, num_classes)
+    _check_labels("detections", {d.image_id: d.label for _, d in pairs}, num_classes)
     return pairs
+
+
+def _check_labels(name: str, labels_of_images: Mapping[int | str, NDArray[Any]], num_classes: int) -> None:
+    def are_known(labels: NDArray[Any]) -> bool:
+        return not len(labels) or bool(labels.min() >= 0 and labels.max() < num_classes)
+
+    if are_known(np.concatenate([np.zeros(0, dtype=np.int64), *labels_of_images.values()])):
+        return
+    image_id, wrong = next(item for item in labels_of_images.items() if not are_known(item[1]))
+    raise ValueError(
+        f"{name}, image {image_id!r}: expected labels in 0..{num_classes - 1}, found {wrong.min()}..{wrong.max()}"
+    )
 
 
 def _no_detections(image_id: int | str) -> ImageDetections:
@@ -244,21 +250,21 @@ def box_tables(
 def _truth_table(records: Sequence[ImageRecord]) -> tuple[BoxTable, NDArray[np.bool_]]:
     """Return the ground truth of a split and which rows are crowds."""
     x1, y1, width, height = _xywh([r.boxes_xyxy_src for r in records])
-    area = _join([r.area_src for r in records])
-    image, label = _image_ranks([len(r.labels) for r in records]), _join([r.labels for r in records]).astype(np.int64)
-    return BoxTable(image, label, x1, y1, width, height, area), _join([r.is_ignored for r in records]).astype(bool)
+    image, label = _image_ranks([len(r.labels) for r in records]), _join([r.labels for r in records], np.int64)
+    area, is_crowd = _join([r.area_src for r in records], np.float64), _join([r.is_ignored for r in records], np.bool_)
+    return BoxTable(image, label, x1, y1, width, height, area), is_crowd
 
 
 def _found_table(detections: Sequence[ImageDetections]) -> tuple[BoxTable, NDArray[np.float64]]:
     """Return the detections of a split and their scores."""
     x1, y1, width, height = _xywh([d.boxes_xyxy_src for d in detections])
-    image, score = _image_ranks([len(d.score) for d in detections]), _join([d.score for d in detections])
-    label = _join([d.label for d in detections]).astype(np.int64)
+    image, label = _image_ranks([len(d.score) for d in detections]), _join([d.label for d in detections], np.int64)
+    score = _join([d.score for d in detections], np.float64)
     return BoxTable(image, label, x1, y1, width, height, width * height), score
 
 
-def _join(arrays: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
-    return np.concatenate([np.zeros(0), *arrays]).astype(np.float64)
+def _join(arrays: Sequence[NDArray[Any]], dtype: type[np.generic]) -> NDArray[Any]:
+    return np.concatenate([np.zeros(0, dtype), *arrays], dtype=dtype, casting="unsafe")
 
 
 def _image_ranks(counts: Sequence[int]) -> NDArray[np.int64]:
@@ -267,8 +273,9 @@ def _image_ranks(counts: Sequence[int]) -> NDArray[np.int64]:
 
 def _xywh(boxes_xyxy: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
     """Return ``[4, n]`` left, top, width, height; an inverted side is 0."""
-    xyxy = np.ascontiguousarray(np.concatenate([np.zeros((0, 4)), *boxes_xyxy]).astype(np.float64).T)
-    return np.concatenate([xyxy[:2], np.maximum(xyxy[2:] - xyxy[:2], 0.0)])
+    xywh = np.concatenate([np.zeros((0, 4)), *boxes_xyxy], dtype=np.float64).T.copy()
+    np.maximum(xywh[2:] - xywh[:2], 0.0, out=xywh[2:])
+    return xywh
 
 
 def _class_table(class_map: ClassMap, objects: BoxTable, ap: NDArray[np.float64]) -> tuple[ClassMetrics, ...]:
@@ -297,7 +304,7 @@ def mean_defined(values: NDArray[np.float64]) -> float:
 
 
 def _count_cut_objects(records: Sequence[ImageRecord], max_detections: int) -> int:
-    surplus = [max(0, int((~r.is_ignored).sum()) - max_detections) for r in records]
+    surplus = [max(0, len(r.labels) - int(np.count_nonzero(r.is_ignored)) - max_detections) for r in records]
     if total := sum(surplus):
         logger.warning(
             "%d objects in %d images lie beyond max_detections=%d and cannot all be found; raise max_detections",

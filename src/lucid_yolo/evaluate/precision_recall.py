@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lucid_yolo.evaluate.matching import (
     AREA_RANGES_SRC,
@@ -17,6 +18,7 @@ from lucid_yolo.evaluate.matching import (
     Matches,
     match_boxes,
     rank_in_group,
+    stable_argsort,
 )
 
 RECALLS = np.linspace(0.0, 1.0, 101)
@@ -38,13 +40,14 @@ class PrecisionRecall:
 
 @dataclass(frozen=True)
 class MatchedSplit:
-    """The detections of a split, best first, and what was decided about them.
+    """The detections of a split and what was decided about them.
 
     Attributes:
         truths: Ground truth.
         is_crowd: Its rows that never count.
-        found: Detections that are used.
+        found: Detections that are used, by image, then class, then best first.
         rank: Their rank in image and class.
+        best_first: Rows of them by falling score.
         matches: The decisions.
         areas_src: ``[area, 2]`` ranges of area that were decided about.
         num_classes: Number of classes ``K``.
@@ -54,13 +57,14 @@ class MatchedSplit:
     is_crowd: Bools
     found: BoxTable
     rank: Ints
+    best_first: Ints
     matches: Matches
     areas_src: Floats
     num_classes: int
 
     def rows_of_classes(self) -> list[Ints]:
         """Return for each class the rows of its detections, best first."""
-        by_label = np.argsort(self.found.label, kind="stable")
+        by_label = self.best_first[stable_argsort(self.found.label[self.best_first])]
         return np.split(by_label, np.searchsorted(self.found.label[by_label], np.arange(1, self.num_classes)))
 
 
@@ -84,12 +88,24 @@ def match_split(
         cap: Detections used per image and class.
         areas_src: ``[area, 2]`` ranges of area.
     """
-    by_score = np.argsort(-score, kind="stable")
-    rank = rank_in_group(found.image[by_score] * num_classes + found.label[by_score])
-    is_used = rank < cap
-    found, rank = found.take(by_score[is_used]), rank[is_used]
+    by_score = stable_argsort(_falling(score))
+    group = found.image * num_classes + found.label
+    by_group = by_score[stable_argsort(group[by_score])]
+    rank = rank_in_group(group[by_group])
+    used, rank = by_group[rank < cap], rank[rank < cap]
+    place = np.full(len(found), -1)
+    place[used] = np.arange(len(used))
+    best_first = place[by_score]
+    found = found.take(used)
     matches = match_boxes(truths, is_crowd, found, num_classes, areas_src)
-    return MatchedSplit(truths, is_crowd, found, rank, matches, areas_src, num_classes)
+    return MatchedSplit(truths, is_crowd, found, rank, best_first[best_first >= 0], matches, areas_src, num_classes)
+
+
+def _falling(score: Floats) -> NDArray[np.uint64]:
+    """Return numbers whose order is that of falling scores, equal where the scores are."""
+    bits = (0.0 - score).view(np.uint64)
+    sign = np.uint64(1 << 63)
+    return np.where(bits & sign, ~bits, bits | sign)
 
 
 def precision_recall(
@@ -116,57 +132,83 @@ def precision_recall(
     rows_of_classes = split.rows_of_classes()
     precision = np.full((num_classes, NUM_IOUS, NUM_RECALLS, len(areas_src)), -1.0)
     recall = np.full((num_classes, NUM_IOUS, len(areas_src), len(caps)), -1.0)
-    counting = ~(truths.is_outside(areas_src) | is_crowd[:, None])
-    for area in range(len(areas_src)):
-        num_objects = np.bincount(truths.label[counting[:, area]], minlength=num_classes)
-        for label in np.flatnonzero(num_objects):
-            rows = rows_of_classes[label]
-            hits = _count(split.matches.take(rows), split.rank[rows], area)
-            recall[label, :, area] = hits.num_within(caps) / num_objects[label]
-            precision[label, :, :, area] = hits.precision_at(RECALLS, int(num_objects[label]))
+    counting = ~(truths.is_outside(areas_src) | is_crowd)
+    num_objects = np.stack([np.bincount(truths.label[is_object], minlength=num_classes) for is_object in counting])
+    for label in np.flatnonzero(num_objects.any(axis=0)):
+        ranking = _Ranking.of(split, rows_of_classes[label])
+        for area in np.flatnonzero(num_objects[:, label]).tolist():
+            hits, num = ranking.hits(area), int(num_objects[area, label])
+            recall[label, :, area] = hits.num_within(caps) / num
+            precision[label, :, :, area] = hits.precision_at(RECALLS, num)
     return PrecisionRecall(precision, recall)
 
 
 @dataclass(frozen=True)
 class _Hits:
-    """Candidates of one class and range of area, best first.
+    """Hits of one class and range of area, by IoU threshold, then best first.
 
     Attributes:
-        is_hit: ``[IoU, n]`` whether a candidate is right.
-        num_counted: ``[IoU, n]`` detections up to it that are right or wrong, candidates or not.
-        rank: ``[n]`` rank in its image.
+        iou: ``[h]`` place of the threshold.
+        rank: ``[h]`` rank in image and class.
+        num_counted: ``[h]`` detections up to each that are right or wrong.
     """
 
-    is_hit: Bools
-    num_counted: Ints
+    iou: Ints
     rank: Ints
+    num_counted: Ints
 
     def num_within(self, caps: Sequence[int]) -> Ints:
         """Return ``[IoU, cap]``, the hits among the best detections of every image."""
-        return np.stack([(self.is_hit & (self.rank < cap)).sum(axis=1) for cap in caps], axis=1)
+        return np.stack([np.bincount(self.iou[self.rank < cap], minlength=NUM_IOUS) for cap in caps], axis=1)
 
     def precision_at(self, recalls: Floats, num_objects: int) -> Floats:
         """Return ``[IoU, recall]``, the best precision at no smaller recall; 0 where recall is not reached.
 
         Precision and recall only rise at hits, so no other detection is looked at.
         """
-        precision = np.zeros((len(self.is_hit), len(recalls)))
-        for row, is_hit, num_counted in zip(precision, self.is_hit, self.num_counted, strict=True):
-            counted = num_counted[is_hit].astype(np.float64)
-            num_hits = np.arange(1, len(counted) + 1, dtype=np.float64)
-            # The small number is the reference evaluator's.
-            best = np.maximum.accumulate((num_hits / (counted + np.spacing(1)))[::-1])[::-1]
-            place = np.searchsorted(num_hits / num_objects, recalls, side="left")
-            is_reached = place < len(best)
-            row[is_reached] = best[place[is_reached]]
-        return precision
+        precision = np.zeros((NUM_IOUS, num_objects + 1))
+        before = rank_in_group(self.iou)
+        # The small number is the reference evaluator's.
+        precision[self.iou, before] = (before + 1) / (self.num_counted + np.spacing(1))
+        best = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
+        return best[:, np.searchsorted(np.arange(1, num_objects + 1) / num_objects, recalls, side="left")]
 
 
-def _count(matches: Matches, rank: Ints, area: int) -> _Hits:
-    """Return what one range of area needs; a detection that is no candidate is wrong where it is not ignored."""
-    candidates = np.flatnonzero(matches.is_candidate)
-    bits = np.arange(area * NUM_IOUS, (area + 1) * NUM_IOUS)[:, None]
-    is_hit, is_ignored = ((x[candidates] >> bits) & 1 == 1 for x in (matches.hit, matches.ignored))
-    is_wrong = ~matches.is_candidate & ((matches.ignored >> bits[0, 0]) & 1 == 0)
-    num_others = np.cumsum(is_wrong)[candidates]
-    return _Hits(is_hit, num_others + np.cumsum(~is_ignored, axis=1), rank[candidates])
+@dataclass(frozen=True)
+class _Ranking:
+    """Detections of one class, best first.
+
+    Attributes:
+        candidates: Decisions about the ``n`` candidates.
+        rank: ``[n]`` their rank in image and class.
+        ignored: ``[m]`` decisions about the others, which are right nowhere, and wrong where they are not ignored.
+        num_others: ``[n]`` others before each candidate.
+    """
+
+    candidates: Matches
+    rank: Ints
+    ignored: Ints
+    num_others: Ints
+
+    @classmethod
+    def of(cls, split: MatchedSplit, rows: Ints) -> _Ranking:
+        """Return the ranking of a class; ``rows`` are its detections, best first."""
+        is_candidate = split.matches.is_candidate[rows]
+        place = np.flatnonzero(is_candidate)
+        candidates, others = rows[place], rows[~is_candidate]
+        num_others = place - np.arange(len(place))
+        return cls(split.matches.take(candidates), split.rank[candidates], split.matches.ignored[others], num_others)
+
+    def hits(self, area: int) -> _Hits:
+        """Return the hits in one range of area."""
+        hit, ignored, of_others = (
+            (bits >> area * NUM_IOUS).astype(np.uint16)
+            for bits in (self.candidates.hit, self.candidates.ignored, self.ignored)
+        )
+        bits = 1 << np.arange(NUM_IOUS, dtype=np.uint16)[:, None]
+        with_hit = np.flatnonzero(hit)
+        iou, place = np.nonzero(hit[with_hit] & bits)
+        row = with_hit[place]
+        num_counted = np.cumsum(np.append(0, of_others & 1 == 0))[self.num_others[row]]
+        num_counted += np.cumsum(ignored & bits == 0, axis=1, dtype=np.int32)[iou, row]
+        return _Hits(iou, self.rank[row], num_counted)

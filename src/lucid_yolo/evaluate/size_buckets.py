@@ -81,7 +81,7 @@ def evaluate_size_buckets(
     for start in range(0, len(areas), MAX_AREAS):
         part = areas[start : start + MAX_AREAS]
         tables = precision_recall(truths, is_crowd, found, score, len(class_map), [max_detections], part)
-        counts = (~truths.is_outside(part) & ~is_crowd[:, None]).sum(axis=0)
+        counts = (~truths.is_outside(part) & ~is_crowd).sum(axis=1)
         for i, num_objects in enumerate(counts.tolist()):
             ap = tables.precision[..., i]
             values = (mean_defined(ap), mean_defined(ap[:, IOU_50]), mean_defined(tables.recall[:, :, i]))

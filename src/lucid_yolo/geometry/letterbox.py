@@ -69,20 +69,19 @@ class Letterbox:
         return _to_src(boxes_xyxy_px, *self.scale_xy, self.left_px, self.top_px, self.width_src, self.height_src)
 
 
-def boxes_to_src(boxes_xyxy_px: np.ndarray, image: np.ndarray, letterboxes: Sequence[Letterbox]) -> np.ndarray:
+def boxes_to_src(boxes_xyxy_px: np.ndarray, letterboxes: Sequence[Letterbox]) -> np.ndarray:
     """Map boxes of several images back at once, each as :meth:`Letterbox.boxes_to_src` would.
 
     Args:
-        boxes_xyxy_px: ``[n, 4]`` floating-point corners on the canvas.
-        image: ``[n]`` position of each box's image among the letterboxes.
+        boxes_xyxy_px: ``[B, D, 4]`` floating-point corners on the canvas.
         letterboxes: How each image was fitted.
 
     Returns:
         Corners in source pixels, of the same dtype.
     """
     rows = [(*b.scale_xy, b.left_px, b.top_px, b.width_src, b.height_src) for b in letterboxes]
-    table = np.array(rows, dtype=boxes_xyxy_px.dtype).reshape(-1, 6)[image]
-    return _to_src(boxes_xyxy_px, *(table[:, i : i + 1] for i in range(6)))
+    table = np.array(rows, dtype=boxes_xyxy_px.dtype).reshape(-1, 1, 1, 6)
+    return _to_src(boxes_xyxy_px, *(table[..., i] for i in range(6)))
 
 
 def _to_src(

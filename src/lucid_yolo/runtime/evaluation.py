@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -160,16 +161,18 @@ class SplitEvaluator:
         self, index: NDArray[Any], boxes_xyxy_px: NDArray[Any], score: NDArray[Any], label: NDArray[Any]
     ) -> list[ImageDetections]:
         """Return one entry per image that is no blank."""
-        is_kept = (score >= MIN_SCORE) & (index >= 0)[:, None]
-        records = [self.split.records[i] for i in index.tolist() if i >= 0]
-        if not records:
-            return []
-        image = np.repeat(np.cumsum(index >= 0) - 1, is_kept.sum(axis=1))
+        is_image = index >= 0
+        records = [self.split.records[i] for i in index[is_image].tolist()]
+        score, label = score[is_image], label[is_image]
+        is_kept = score >= MIN_SCORE
         boxes = [letterbox(r.height_src, r.width_src, self.image_size_px) for r in records]
-        boxes_src = boxes_to_src(boxes_xyxy_px[is_kept].astype("float64"), image, boxes)
-        ends = np.cumsum(is_kept.sum(axis=1)[index >= 0])[:-1]
-        columns = (np.split(column, ends) for column in (boxes_src, score[is_kept], label[is_kept]))
-        return [ImageDetections(r.image_id, *found) for r, *found in zip(records, *columns, strict=True)]
+        boxes_src = boxes_to_src(boxes_xyxy_px[is_image].astype("float64"), boxes)
+        columns = (boxes_src[is_kept], score[is_kept], label[is_kept])
+        ends = np.cumsum(is_kept.sum(axis=1)).tolist()
+        return [
+            ImageDetections(record.image_id, *(column[start:end] for column in columns))
+            for record, (start, end) in zip(records, pairwise([0, *ends]), strict=True)
+        ]
 
 
 def seen_records(split: DataSplit, detections: Sequence[ImageDetections]) -> list[ImageRecord]:
