@@ -25,7 +25,7 @@ AREA_RANGES_SRC = np.array([[0.0, 1e10], [0.0, 32.0**2], [32.0**2, 96.0**2], [96
 NUM_IOUS, NUM_AREAS = len(IOU_THRESHOLDS), len(AREA_RANGES_SRC)
 MAX_AREAS = 63 // NUM_IOUS
 ALL_IOUS = (1 << NUM_IOUS) - 1
-PAIRS_AT_ONCE = 1 << 17
+PAIRS_AT_ONCE = 1 << 14
 
 
 @dataclass(frozen=True)
