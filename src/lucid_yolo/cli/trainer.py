@@ -37,6 +37,7 @@ from lucid_yolo.engine.run_report import RunReport
 from lucid_yolo.engine.strategy import StepDDPStrategy
 from lucid_yolo.engine.verdict import SpeedVerdict
 from lucid_yolo.runtime.checkpoint_file import ModelMeta, read_checkpoint, read_meta
+from lucid_yolo.runtime.json_file import write_json
 from lucid_yolo.runtime.report import write_evaluation_report
 from lucid_yolo.runtime.run_folder import next_run_folder
 from lucid_yolo.structures import ClassMap
@@ -418,9 +419,7 @@ def _report(cli: RunCLI, command: str) -> None:
     print_tables(evaluation, f"{config.ckpt_path} on {config.data.data_root}, {name}")
     header = {"ckpt_path": config.ckpt_path, "data_root": config.data.data_root, "split": name}
     content = {**header, "model": meta.to_dict(), **evaluation.report()}
-    cli.run_dir.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
-    (cli.run_dir / "report.json").write_text(text, encoding="utf-8")
+    write_json(cli.run_dir / "report.json", content)
     split = cli.datamodule.splits[name]
     plots = draw_evaluation(evaluation, split, meta.image_size_px, cli.run_dir, name)
     device = str(cli.trainer.strategy.root_device)

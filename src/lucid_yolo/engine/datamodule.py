@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 from collections.abc import Sequence
@@ -27,6 +26,7 @@ from lucid_yolo.data.train_source import TrainSource, is_read_once, open_train_s
 from lucid_yolo.engine.batch_size import CPU_BATCH_SIZE
 from lucid_yolo.kernels.needs import missing_for_kernel
 from lucid_yolo.optim.schedule import RunLength
+from lucid_yolo.runtime.json_file import write_json
 from lucid_yolo.structures import ClassMap, ImageRecord
 
 MAX_LIGHT_WORKERS = 4
@@ -249,7 +249,7 @@ class DetectorDataModule(LightningDataModule):
     def write_accounts(self, run_dir: Path) -> None:
         """Write what became of every label row as JSON."""
         accounts = {name: split.account.to_dict() for name, split in self.splits.items()}
-        (run_dir / "labels.json").write_text(json.dumps(accounts, indent=1, ensure_ascii=False), encoding="utf-8")
+        write_json(run_dir / "labels.json", accounts)
 
     def _open(self, name: str, is_needed: bool) -> DataSplit | None:
         try:
