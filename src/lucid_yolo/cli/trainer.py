@@ -26,7 +26,7 @@ from lucid_yolo.data.dataset import read_class_map
 from lucid_yolo.engine.checkpoint import AtomicCheckpointIO, RunCheckpoint
 from lucid_yolo.engine.config import DEFAULT_RECIPE, MOVED_FLAGS, REFUSED_FLAGS, resolve_arguments, split_flags
 from lucid_yolo.engine.datamodule import DetectorDataModule
-from lucid_yolo.engine.finetune import read_weights
+from lucid_yolo.engine.finetune import read_start_weights
 from lucid_yolo.engine.metrics_writer import MetricsWriter, NonFiniteRunError, RunProgressBar
 from lucid_yolo.engine.module import DEFAULT_IMAGE_SIZE_PX, DEFAULT_TASK, DEFAULT_VARIANT, DetectorModule
 from lucid_yolo.engine.patience import Patience
@@ -143,7 +143,7 @@ class RunCLI(LightningCLI):
             class_map = ClassMap.from_dict(config.model.class_map) if config.model.class_map else classes
             meta = ModelMeta(DEFAULT_TASK, DEFAULT_VARIANT, class_map, DEFAULT_IMAGE_SIZE_PX)
             if config.model.weights is not None:
-                meta = replace(read_weights(config.model.weights).meta, class_map=class_map)
+                meta = replace(read_start_weights(config.model.weights).meta, class_map=class_map)
             meta = ModelMeta(
                 config.model.task or meta.task,
                 config.model.variant or meta.variant,
@@ -358,7 +358,7 @@ def _resolve(arguments: Sequence[str]) -> tuple[list[str], ModelMeta | None, Run
         flags = ["--config", _run_config(ckpt_path) if ckpt_path else DEFAULT_RECIPE, *flags]
     config, rest = resolve_arguments(flags, saved.variant if saved else None)
     if weights := _start_weights(command, given, config):
-        config, rest = resolve_arguments(flags, read_weights(weights).meta.variant)
+        config, rest = resolve_arguments(flags, read_start_weights(weights).meta.variant)
     if command != "fit":
         if not ckpt_path and not {"help", "print_config"} & given.keys():
             raise ValueError(f"{command}: missing --ckpt_path, the checkpoint to score; --help lists the arguments")

@@ -21,7 +21,7 @@ from lucid_yolo.assign.task_aligned import AssignConfig
 from lucid_yolo.engine.batch_size import auto_batch_size, largest_capacity
 from lucid_yolo.engine.datamodule import detector_data
 from lucid_yolo.engine.eligibility import speed_obstacles
-from lucid_yolo.engine.finetune import read_weights, transfer_weights
+from lucid_yolo.engine.finetune import read_start_weights, transfer_weights
 from lucid_yolo.engine.strategy import ProcessGroupCollective, StepDDPStrategy, gather_objects
 from lucid_yolo.kernels.augment.planned_batch import TrainBatch
 from lucid_yolo.models.freeze import frozen_parameters
@@ -147,7 +147,7 @@ class DetectorModule(LightningModule):
         if self.class_map is None:
             self.class_map = detector_data(self.trainer).class_map
         if self.weights is not None and None in (self.task_name, self.variant, self.image_size):
-            start = read_weights(self.weights).meta
+            start = read_start_weights(self.weights).meta
             self.task_name, self.variant = self.task_name or start.task, self.variant or start.variant
             self.image_size = self.image_size or start.image_size_px
         return ModelMeta(
@@ -247,7 +247,7 @@ class DetectorModule(LightningModule):
         self._is_random, network = False, self._built()
         fresh = frozenset(name for name, _ in network.named_parameters())
         if self.weights is not None:
-            transfer = transfer_weights(network, self.meta, read_weights(self.weights), self.weights)
+            transfer = transfer_weights(network, self.meta, read_start_weights(self.weights), self.weights)
             fresh = transfer.fresh
             _log.info(transfer.line)
         if frozen := frozen_parameters(network, self.frozen_parts) & fresh:
