@@ -149,7 +149,7 @@ class DetectorDataModule(LightningDataModule):
     def train_dataloader(self) -> TrainLoader:
         """Return the training loader; it continues from the data position."""
         if self._train_loader is None:
-            trainer, source = self._attached_trainer(), self.train_source()
+            trainer, source, run = self._attached_trainer(), self.train_source(), self.run_length(1)
             self._train_loader = TrainLoader(
                 self.planner(),
                 source.make,
@@ -158,7 +158,8 @@ class DetectorDataModule(LightningDataModule):
                 position=self._position,
                 epoch_prefetch=self.epoch_prefetch,
                 attach=source.attach,
-                batches_per_epoch=self.run_length(1).batches_per_epoch,
+                batches_per_epoch=run.batches_per_epoch,
+                num_batches=run.num_batches,
             )
             self._open_resources.append(self._train_loader)
         return self._train_loader
@@ -206,7 +207,7 @@ class DetectorDataModule(LightningDataModule):
             self.augment,
             self.batch_size,
             self.seed,
-            math.ceil(run.batches_per_epoch * run.num_epochs / batches),
+            math.ceil(run.num_batches / batches),
             world_size=trainer.world_size,
             rank=trainer.global_rank,
             sampling=self.sampling,
