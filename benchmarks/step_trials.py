@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import re
 import sys
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
 from lucid_yolo.bench.compare import sha256_of
 from lucid_yolo.bench.step import StepBench, _step, median_ms, synthetic_batch
-from lucid_yolo.graphs.runner import recording_stream
 from lucid_yolo.models.head import Head
 from lucid_yolo.optim.musgd import MuSGD
 from lucid_yolo.optim.newton_schulz import newton_schulz
@@ -30,6 +29,11 @@ from lucid_yolo.runtime.step import TrainStep
 from lucid_yolo.tasks import DetectTask
 
 NUM_CLASSES, NUM_STEPS = 6, 20
+
+
+def is_recording() -> bool:
+    """Return whether this runs in a recording's warm-up or capture: everything else is on the default stream."""
+    return bool(torch.cuda.current_stream() != torch.cuda.default_stream())
 
 
 class SideBySide:
@@ -43,9 +47,9 @@ class SideBySide:
         self._streams = [torch.cuda.Stream() for _ in range(num_streams)]
 
     def __call__(self, functions: Sequence[Callable[[], Any]]) -> list[Any]:
-        here = torch.cuda.current_stream()
-        if here != recording_stream(here.device):
+        if not is_recording():
             return [function() for function in functions]
+        here = torch.cuda.current_stream()
         results: list[Any] = [None] * len(functions)
         used = self._streams[: len(functions)]
         for stream in used:
@@ -99,6 +103,82 @@ def update_side_by_side(num_streams: int) -> Iterator[None]:
         yield
 
 
+class WeightGradients:
+    """Computes the convolutions' weight gradients beside the backward pass, which waits for them some layers later.
+
+    Args:
+        window: How many layers later; until then the tensors they read are kept.
+        num_streams: How many are computed at a time.
+    """
+
+    def __init__(self, window: int, num_streams: int) -> None:
+        self._window = window
+        self._streams = [torch.cuda.Stream() for _ in range(num_streams)]
+        self._pending: deque[tuple[Any, tuple[Tensor, ...]]] = deque()
+
+    def compute(self, function: Callable[[], Tensor], read: tuple[Tensor, ...]) -> Tensor:
+        """Run ``function`` beside the current stream; ``read`` is what it reads."""
+        here, stream = torch.cuda.current_stream(), self._streams[0]
+        self._streams.append(self._streams.pop(0))
+        stream.wait_stream(here)
+        with torch.cuda.stream(stream):
+            gradient = function()
+        self._pending.append((stream.record_event(), (*read, gradient)))
+        self.wait(self._window)
+        return gradient
+
+    def wait(self, num_left: int = 0) -> None:
+        """Let the current stream wait for all but the newest."""
+        while len(self._pending) > num_left:
+            event, _ = self._pending.popleft()
+            torch.cuda.current_stream().wait_event(event)
+
+
+class SplitConvolution(torch.autograd.Function):
+    """A convolution whose two gradients are computed apart."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, conv: nn.Conv2d, beside: WeightGradients) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.conv, ctx.beside = conv, beside
+        return conv._conv_forward(x, weight, None)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor, None, None]:
+        (x, weight), conv, grad = ctx.saved_tensors, ctx.conv, grads[0]
+        constants = (None, conv.stride, conv.padding, conv.dilation, False, [0, 0], conv.groups)
+
+        def gradient(of: int) -> Tensor:
+            mask = [of == 0, of == 1, False]
+            found: Tensor = torch.ops.aten.convolution_backward(grad, x, weight, *constants, mask)[of]
+            return found
+
+        of_weight = ctx.beside.compute(lambda: gradient(1), (grad, x))
+        return gradient(0) if ctx.needs_input_grad[0] else None, of_weight, None, None
+
+
+@contextmanager
+def weight_gradients_beside(window: int, num_streams: int = 1) -> Iterator[None]:
+    """Compute weight gradients on streams of their own while a recording is made."""
+    beside, gather, plain = WeightGradients(window, num_streams), TrainStep._gather_gradients, nn.Conv2d.forward
+
+    def forward(self: nn.Conv2d, x: Tensor) -> Tensor:
+        if not is_recording() or self.weight.dtype == torch.float32:
+            return plain(self, x)
+        y: Tensor = SplitConvolution.apply(x.to(self.weight.dtype), self.weight, self, beside)
+        return y
+
+    def gather_gradients(self: TrainStep, leaves: Any) -> None:
+        beside.wait()
+        gather(self, leaves)
+
+    with (
+        mock.patch.object(nn.Conv2d, "forward", forward),
+        mock.patch.object(TrainStep, "_gather_gradients", gather_gradients),
+    ):
+        yield
+
+
 @contextmanager
 def as_it_is() -> Iterator[None]:
     yield
@@ -107,6 +187,12 @@ def as_it_is() -> Iterator[None]:
 @contextmanager
 def both(num_streams: int) -> Iterator[None]:
     with head_side_by_side(num_streams), update_side_by_side(num_streams):
+        yield
+
+
+@contextmanager
+def everything(num_streams: int, window: int) -> Iterator[None]:
+    with both(num_streams), weight_gradients_beside(window):
         yield
 
 
@@ -145,6 +231,9 @@ def main() -> int:
         "head on 4 streams": lambda: head_side_by_side(4),
         "update on 4 streams": lambda: update_side_by_side(4),
         "head on 12, update on 4": lambda: both(12),
+        "weight gradients beside, window 8": lambda: weight_gradients_beside(8),
+        "weight gradients beside, window 32, 4 streams": lambda: weight_gradients_beside(32, 4),
+        "all": lambda: everything(12, 16),
     }
     for size in sizes:
         expected = ""
