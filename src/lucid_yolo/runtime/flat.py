@@ -46,7 +46,7 @@ class FlatLayout:
         """Return one tensor as a view into ``flat``."""
         start, shape = self.offsets[name], self.shapes[name]
         part = flat[start : start + shape.numel()]
-        if len(shape) < 4:
+        if len(shape) != 4:
             return part.view(shape)
         out, channels, height, width = shape
         return part.view(out, height, width, channels).permute(0, 3, 1, 2)
