@@ -317,7 +317,7 @@ def test_the_library_takes_the_results(tracked: Results) -> None:
 
 
 def test_a_picture_whose_name_is_no_utf8_is_written(results: Results, tmp_path: Path) -> None:
-    path = os.fsdecode(b"caf\xe9.jpg")
+    path = os.fsdecode(b"picture_\xe9.jpg")
     odd = replace(results, path=path)
     class_map = ClassMap(tuple(NAMES.values()), tuple(NAMES))
     with ResultsFolder(tmp_path, [Path(path)], class_map, Outputs(has_drawings=False)) as folder:
