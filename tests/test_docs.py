@@ -15,7 +15,9 @@ import pytest
 from jsonargparse import ArgumentParser
 
 from lucid_yolo.cli import bench, data, evaluate, export, predict, sizes
-from lucid_yolo.cli.trainer import COMMANDS, RunCLI, _resolve
+from lucid_yolo.cli.run_arguments import resolve_command
+from lucid_yolo.cli.run_root import RunRoot
+from lucid_yolo.cli.trainer import COMMANDS, RunCLI
 from lucid_yolo.data.dataset import open_split
 from lucid_yolo.data.plan import AugmentPolicy, TrainPlanner
 from lucid_yolo.data.synthetic import draw_shapes
@@ -79,7 +81,7 @@ def parse(words: list[str]) -> None:
         for side in sides:
             parse(["lucid-yolo", "fit", *configs, *flags, *shlex.split(side)])
     elif words[0] == "lucid-yolo" and words[1] in COMMANDS:
-        Unbuilt(*_resolve([words[1], *rest]))
+        Unbuilt(*resolve_command([words[1], *rest]))
     else:
         raise ValueError(f"no such command: {name}")
 
@@ -176,7 +178,7 @@ def test_the_black_box_is_replayed_as_the_page_says(tmp_path: Path, monkeypatch:
 
 
 def test_every_flag_of_a_run_is_explained() -> None:
-    parser = Unbuilt(["fit", "--data.data_root", "x"], None, None).parser  # type: ignore[arg-type]
+    parser = Unbuilt(["fit", "--data.data_root", "x"], None, RunRoot(Path("runs"))).parser
     fit = parser._subcommands_action._name_parser_map["fit"]
     flags = {a.dest for a in fit._actions if "." not in a.dest}
     flags -= {"help", "config", "print_config", "trainer", "model", "data"}

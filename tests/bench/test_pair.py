@@ -64,6 +64,7 @@ LATER_LOSS = replace(NUMBERS, losses=torch.tensor([[1.0, 2.0], [3.0, 4.0000005]]
 SHORTER = replace(NUMBERS, losses=NUMBERS.losses[:1])
 OTHER_TERMS = replace(NUMBERS, metric_names=["loss", "o2m/l1"])
 OTHER_MAP = replace(NUMBERS, validations=[{**NUMBERS.validations[0], "val/map": 0.25000000000000006}])
+UNDEFINED_MAP = replace(NUMBERS, validations=[{**NUMBERS.validations[0], "val/map": None}])
 MORE_METRICS = replace(NUMBERS, validations=[{**NUMBERS.validations[0], "val/ap50": 0.5}])
 NO_VALIDATION = replace(NUMBERS, validations=[])
 SIGNED_ZERO = replace(NUMBERS, state={**NUMBERS.state, "network.a": torch.tensor([[1.0, 1.0], [1.0, 1.0000001]])})
@@ -76,6 +77,7 @@ SIGNED_ZERO = replace(NUMBERS, state={**NUMBERS.state, "network.a": torch.tensor
         ({"B1": SHORTER}, "losses", "B1 differs from A1: number of steps: 2 against 1"),
         ({"A3": OTHER_TERMS}, "losses", "A3 differs from A1: other loss terms"),
         ({"B1": OTHER_MAP}, "validations", "validation after step 2, val/map: 0.25 against 0.25000000000000006"),
+        ({"B1": UNDEFINED_MAP}, "validations", "validation after step 2, val/map: 0.25 against undefined"),
         ({"B3": MORE_METRICS}, "validations", "val/ap50: missing against 0.5"),
         ({"B3": NO_VALIDATION}, "validations", "number of validations: 1 against 0"),
         ({"A2": SIGNED_ZERO, "B3": SIGNED_ZERO}, "state", "A2 differs from A1: network.a[1, 1]"),

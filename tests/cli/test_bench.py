@@ -176,6 +176,11 @@ def test_pair_says_what_a_failed_fit_said(monkeypatch: pytest.MonkeyPatch, capsy
     assert main(["pair", "a.yaml"]) == 2
 
 
+def test_pair_shows_no_configuration(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pair", "--print_config", "--a=--model.accumulate=2"]) == 2
+    assert "ask `lucid-yolo fit` with the flags of a side" in capsys.readouterr().err
+
+
 @pytest.fixture
 def threads() -> Iterator[None]:
     """Measuring a loader sets the process up like one of its workers."""

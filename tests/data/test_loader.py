@@ -3,7 +3,7 @@ import itertools
 import multiprocessing
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from lucid_yolo.data.loader import EvalLoader, TrainLoader, default_num_workers
 from lucid_yolo.data.makers import PixelMaker
 from lucid_yolo.data.plan import AugmentPolicy, TrainPlanner, letterbox_plan
 from lucid_yolo.data.sources import PreparedSource
+from lucid_yolo.kernels.augment.planned_batch import TrainBatch
 from lucid_yolo.structures import Batch, ImageRecord
 
 # torch warns when it is asked for more workers than there are cores, which is the point of some tests here.
@@ -295,6 +296,33 @@ def test_how_batches_are_made_changes_no_byte(
     digests = stream(records, cache_dir=tmp_path, **options)
     assert len(set(plain_stream)) == 50
     assert digests == plain_stream[options.get("position", 0) :]
+
+
+@pytest.mark.parametrize(
+    ("length", "begun"),
+    [
+        ({}, [3 * epoch for epoch in range(NUM_EPOCHS)]),
+        ({"num_batches": 6}, [0, 3]),
+        ({"batches_per_epoch": 2, "num_batches": 8}, [0, 2, 4, 6]),
+    ],
+    ids=["the plan's", "fewer epochs", "shorter epochs"],
+)
+def test_nothing_is_prepared_after_the_last_epoch(
+    records: list[ImageRecord], monkeypatch: pytest.MonkeyPatch, length: dict[str, int], begun: list[int]
+) -> None:
+    found, begin = list[int](), TrainLoader._begin
+
+    def noted(self: TrainLoader) -> Iterator[TrainBatch]:
+        found.append(self.position)
+        return begin(self)
+
+    monkeypatch.setattr(TrainLoader, "_begin", noted)
+    planner = TrainPlanner(records, SIZE, AugmentPolicy(), BATCH, 0, NUM_EPOCHS)
+    make = PixelMaker(records, PreparedSource(records, SIZE))
+    loader = TrainLoader(planner, make, num_workers=0, epoch_prefetch=True, **length)
+    while loader.position < length.get("num_batches", NUM_EPOCHS * BATCHES_PER_EPOCH):
+        list(loader)
+    assert found == begun
 
 
 @pytest.mark.parametrize(("batch_size", "rank"), [(0, 0), (4, 1)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,9 @@ def test_arms_continue_a_saved_run(fit: Fit, shapes_root: Path, tmp_path: Path) 
 def test_the_probe_tells_every_step_and_validation(fit: Fit, tmp_path: Path) -> None:
     _, module = fit(tmp_path / "run", max_epochs=2, callbacks=(FitProbe(str(tmp_path / "probe")),))
     losses = np.load(tmp_path / "probe" / "losses.npy")
-    summary = json.loads((tmp_path / "probe" / "fit.json").read_text("utf-8"))
+    text = (tmp_path / "probe" / "fit.json").read_text("utf-8")
+    assert "NaN" not in text
+    summary = json.loads(text)
     with (tmp_path / "run" / "metrics.csv").open(newline="", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["train/loss"]]
     assert losses.dtype == np.float32
@@ -67,7 +70,10 @@ def test_the_probe_tells_every_step_and_validation(fit: Fit, tmp_path: Path) -> 
     assert [float(row["train/loss"]) for row in rows] == losses[:, 0].tolist()
     assert [row["step"] for row in summary["validations"]] == [3, 6]
     assert module.evaluation is not None
-    assert summary["validations"][-1].keys() == {"step", *module.evaluation.scalars()}
+    scalars = module.evaluation.scalars()
+    assert math.isnan(scalars["val/map_large"])
+    assert summary["validations"][-1]["val/map_large"] is None
+    assert summary["validations"][-1].keys() == {"step", *scalars}
     assert summary["counts"] == {"recorded": 0, "replayed": 0, "eager": 6}
     assert 0 < summary["step_ms"] < 1e3 * summary["fit_s"]
     assert (summary["peak_mib"], summary["device"], summary["speed_options"]) == (None, "cpu", [])

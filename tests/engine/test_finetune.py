@@ -11,7 +11,7 @@ import pytest
 import torch
 from lightning.pytorch import Callback
 
-from lucid_yolo.engine.finetune import Weights, match_classes, read_weights, transfer_weights
+from lucid_yolo.engine.finetune import Weights, match_classes, read_start_weights, transfer_weights
 from lucid_yolo.engine.module import DetectorModule
 from lucid_yolo.models.network import Network
 from lucid_yolo.runtime.checkpoint_file import ModelMeta, build_network, read_checkpoint
@@ -31,15 +31,15 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Weights:
     for value in checkpoint["lucid_yolo"]["train_state"]["ema"].values():
         value.add_(0.25)
     torch.save(checkpoint, path)
-    return read_weights(path)
+    return read_start_weights(path)
 
 
 def test_an_exported_file_holds_the_same(tmp_path: Path) -> None:
     path = write_untrained(tmp_path / "w.ckpt")
-    weights = read_weights(path)
+    weights = read_start_weights(path)
     deployed = DeployedMeta(weights.meta, (64, 64))
     write_weights(build_network(read_checkpoint(path)), deployed, tmp_path / "w.safetensors")
-    exported = read_weights(tmp_path / "w.safetensors")
+    exported = read_start_weights(tmp_path / "w.safetensors")
     assert exported.meta == weights.meta
     assert exported.tensors.keys() == weights.tensors.keys()
     assert all(torch.equal(value, weights.tensors[name]) for name, value in exported.tensors.items())

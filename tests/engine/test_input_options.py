@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from lightning.pytorch import Callback
 
+from lucid_yolo.data.loader import TrainLoader
 from lucid_yolo.engine import verdict
 from lucid_yolo.engine.datamodule import DetectorDataModule
 from lucid_yolo.engine.verdict import SpeedVerdict, StepTimes, judge, step_times
@@ -148,3 +149,17 @@ def test_epochs_shorter_than_the_plans_have_one_length(fit: Any, tmp_path: Any) 
     shown = [index for epoch in counts.seen for index in epoch]
     assert [len(epoch) for epoch in counts.seen] == [8, 8, 8]
     assert sorted(set(shown[:12])) == list(range(10)), "the plan goes on where the epoch before has ended"
+
+
+def test_after_the_last_of_short_epochs_nothing_is_prepared(
+    fit: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, begin = list[int](), TrainLoader._begin
+
+    def noted(self: TrainLoader) -> Any:
+        begun.append(self.position)
+        return begin(self)
+
+    monkeypatch.setattr(TrainLoader, "_begin", noted)
+    fit(tmp_path, max_epochs=2, limit_train_batches=2, limit_val_batches=0)
+    assert begun == [0, 2]

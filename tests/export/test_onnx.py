@@ -18,6 +18,7 @@ from lucid_yolo.data.synthetic import draw_shapes
 from lucid_yolo.export.pictures import draw_pictures
 from lucid_yolo.export.verify import FP32, EagerReference, Tolerance, run_gate
 from lucid_yolo.models.head import DEPLOYED, OutputConv
+from lucid_yolo.predict import backends
 from lucid_yolo.predict.backends import open_detector
 from lucid_yolo.runtime.detector import read_network
 from samples import CLASS_MAP, write_coco
@@ -137,6 +138,24 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     onnx.save(model, str(tmp_path / "other.onnx"))
     with pytest.raises(ValueError, match=r"other\.onnx: expected the metadata that lucid-export writes"):
         lucid_yolo.load(tmp_path / "other.onnx")
+
+
+@pytest.mark.parametrize(
+    ("providers", "message"),
+    [
+        (["CPUExecutionProvider"], "install onnxruntime-gpu in the place of onnxruntime"),
+        (["CUDAExecutionProvider", "CPUExecutionProvider"], "install the CUDA libraries that it names"),
+    ],
+    ids=["built without", "not loaded"],
+)
+@pytest.mark.filterwarnings("ignore:Specified provider 'CUDAExecutionProvider' is not in available")
+def test_a_gpu_that_onnxruntime_lacks_is_no_fault_of_the_file(
+    file: Path, monkeypatch: pytest.MonkeyPatch, providers: list[str], message: str
+) -> None:
+    monkeypatch.setattr(backends, "choose_device", torch.device)
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: providers)
+    with pytest.raises(ValueError, match=f"^device: found cuda:0, .*; take device cpu, or {message}$"):
+        open_detector(file, "cuda:0")
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -73,10 +74,14 @@ def test_recorded_steps_equal_eager_ones_and_stay_close_to_plain_ones() -> None:
     recorded.release()
 
 
-def test_a_recording_compiles_its_kernels_before_it_runs_any(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recording_compiles_and_loads_its_kernels_before_it_runs_any(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled_ahead: list[bool] = []
-    hook = "jit_post_compile_hook"
-    monkeypatch.setattr(knobs.runtime, hook, lambda **details: compiled_ahead.append(details["is_manual_warmup"]))
+    loaded_by: list[str] = []
+    for hook, keep in (
+        ("jit_post_compile_hook", lambda **details: compiled_ahead.append(details["is_manual_warmup"])),
+        ("kernel_load_end_hook", lambda *_: loaded_by.append(threading.current_thread().name)),
+    ):
+        monkeypatch.setattr(knobs.runtime, hook, keep)
     for module in (norm_kernel, assignment_kernel):
         for function in vars(module).values():
             if isinstance(function, triton.JITFunction):
@@ -86,4 +91,6 @@ def test_a_recording_compiles_its_kernels_before_it_runs_any(monkeypatch: pytest
     step.run(synthetic_batch(4, 128, 64, 5, 0).to(DEVICE))
     assert len(compiled_ahead) > 6
     assert all(compiled_ahead)
+    assert len(loaded_by) >= len(compiled_ahead)
+    assert all(name.startswith("compile-kernel") for name in loaded_by)
     step.release()

@@ -24,7 +24,7 @@ def train_pass(network: Network) -> None:
 
 
 if __name__ == "__main__":
-    pretend(int(sys.argv[1]))
+    gpu = pretend(int(sys.argv[1]))
     compiled: list[str] = []
     knobs.runtime.jit_post_compile_hook = lambda **details: compiled.append(details["fn"].name)
     meta = ModelMeta("detect", "n", ClassMap(("a", "b"), (0, 1)), 256)
@@ -35,6 +35,8 @@ if __name__ == "__main__":
             compiled.clear()
             with rehearsal(2):
                 train_pass(network)
+            assert sorted(gpu.utils.loaded) == sorted(compiled)
+            gpu.utils.loaded.clear()
             print(len(compiled), *sorted({name.strip("_").removesuffix("_kernel") for name in compiled}))
         try:
             train_pass(network)

@@ -16,5 +16,4 @@ def test_a_rehearsal_compiles_everything_once(capability: str, tmp_path: Path) -
     number, *names = lines[0].split()
     assert names == ["apply", "grad", "merge", "moments", "reduce", "sum"]
     assert len(names) < int(number) <= MOST_VARIANTS
-    assert lines[1] == "0"
-    assert lines[2].startswith("launched: a pretended GPU has no ")
+    assert lines[1:] == ["0", "launched: a pretended GPU runs nothing"]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 import tracemalloc
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -13,8 +15,11 @@ import pytest
 from bright_detector import BrightDetector, draw_frame, levels
 
 from lucid_yolo.data.image import UndecodableImageError
+from lucid_yolo.predict import predictor as predictor_module
 from lucid_yolo.predict.predictor import Predictor
 from lucid_yolo.predict.results import Results
+from lucid_yolo.predict.sources import VideoSource
+from lucid_yolo.predict.video import Frame
 from samples import write_video
 
 THREE = [(8, 10, 20, 30, 0), (50, 40, 24, 24, 1), (40, 4, 16, 12, 2)]
@@ -104,6 +109,56 @@ def test_undecodable_files_are_left_out_on_demand(
         found = list(predictor.predict(tmp_path, on_error="skip"))
     assert [Path(r.path).name for r in found] == ["a.png", "c.png", "e.png"]
     assert [name for name in ("b.png", "d.mp4") if name in caplog.text] == ["b.png", "d.mp4"]
+
+
+@pytest.fixture
+def camera(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Make camera 0 give six frames; returns those that were taken."""
+    taken: list[int] = []
+
+    def read(video: VideoSource, stride: int) -> Iterator[Frame]:
+        for index in range(6):
+            taken.append(index)
+            yield Frame(draw_frame(THREE), video.name, index, 0.0)
+
+    monkeypatch.setattr(predictor_module, "read_frames", read)
+    return taken
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: 0, lambda: [0], lambda: iter([0]), lambda: iter([VideoSource(0)])],
+    ids=["number", "list", "iterator", "source"],
+)
+def test_frames_of_a_camera_are_run_as_they_come(
+    predictor: Predictor, detector: BrightDetector, camera: list[int], make: Callable[[], Any]
+) -> None:
+    for number, result in enumerate(predictor.predict(make())):
+        assert result.frame_index == number
+        assert camera == list(range(number + 1))
+    assert detector.batch_sizes == [1] * 6
+
+
+def test_a_camera_in_an_iterable_leaves_the_rest_in_batches(
+    predictor: Predictor, detector: BrightDetector, camera: list[int]
+) -> None:
+    picture = draw_frame(THREE)
+    found = [r.path for r in predictor.predict(item for item in [*[picture] * 5, 0, *[picture] * 4])]
+    assert found == [*(f"image_{i}" for i in range(5)), *["camera_0"] * 6, *(f"image_{i}" for i in range(11, 15))]
+    assert detector.batch_sizes == [4, 4, *[1] * 6, 4]
+
+
+@pytest.mark.parametrize("batch_size", [1, 4])
+def test_pictures_from_memory_wait_for_no_more_than_their_batch(detector: BrightDetector, batch_size: int) -> None:
+    taken: list[int] = []
+
+    def pictures() -> Iterator[np.ndarray]:
+        for index in range(8):
+            taken.append(index)
+            yield draw_frame(THREE)
+
+    for number, _ in enumerate(Predictor(detector, batch_size=batch_size).predict(pictures())):
+        assert len(taken) == (number // batch_size + 1) * batch_size
 
 
 def test_a_camera_that_is_not_there_is_named(predictor: Predictor) -> None:

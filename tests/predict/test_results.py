@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 import types
 from dataclasses import replace
@@ -313,6 +314,16 @@ def test_the_library_takes_the_results(tracked: Results) -> None:
     assert isinstance(found, supervision.Detections)
     assert found.tracker_id.tolist() == [7, 2, 9]
     assert found.box_area.tolist() == pytest.approx((tracked.boxes.xywh[:, 2] * tracked.boxes.xywh[:, 3]).tolist())
+
+
+def test_a_picture_whose_name_is_no_utf8_is_written(results: Results, tmp_path: Path) -> None:
+    path = os.fsdecode(b"picture_\xe9.jpg")
+    odd = replace(results, path=path)
+    class_map = ClassMap(tuple(NAMES.values()), tuple(NAMES))
+    with ResultsFolder(tmp_path, [Path(path)], class_map, Outputs(has_drawings=False)) as folder:
+        folder.add(odd)
+    rows = json.loads((tmp_path / "predictions.json").read_text("utf-8"))
+    assert {row["file_name"] for row in rows} == {path}
 
 
 def test_a_folder_takes_results_of_its_sources_alone(results: Results, tmp_path: Path) -> None:

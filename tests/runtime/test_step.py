@@ -1,8 +1,15 @@
+import copy
+from typing import Any
+
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from lucid_yolo.models.freeze import frozen_parameters
+from lucid_yolo.models.network import convolution_weights
 from lucid_yolo.optim.musgd import MuSGDConfig
 from lucid_yolo.optim.schedule import ScheduleConfig
+from lucid_yolo.runtime.precision import forward_context
 from lucid_yolo.runtime.state import TrainState
 from lucid_yolo.runtime.step import StepConfig, TrainStep
 from lucid_yolo.structures import Batch
@@ -230,6 +237,40 @@ def run_bytes(seed: int, num_steps: int) -> dict[str, torch.Tensor]:
     for index in range(num_steps):
         step.run(make_batch(index))
     return snapshot(step.state)
+
+
+class CountCasts(TorchDispatchMode):
+    """Counts copies into another type, also those of the backward pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.number = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.number += func is torch.ops.aten._to_copy.default
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("frozen", [[], ["backbone", "head.one_to_many"]], ids=["all", "frozen"])
+def test_weights_cast_at_once_give_the_gradients_of_autocast(frozen: list[str]) -> None:
+    step, batch = make_step(config=StepConfig(SIZE, precision="bf16")), make_batch(0)
+    step.freeze(frozen_parameters(step.state.network, frozen))
+    plain = copy.deepcopy(step.state.network).requires_grad_(False)
+    trained = {name: p for name, p in plain.named_parameters() if name not in step.state.frozen}
+    for parameter in trained.values():
+        parameter.requires_grad_()
+    with CountCasts() as by_autocast:
+        with forward_context("bf16", torch.device("cpu")):
+            prediction = plain(batch.images.float().mul(1 / 255))
+        loss, _ = step._loss(step.task.criterion(prediction, batch.targets, step.points))
+        loss.backward()
+    with CountCasts() as at_once:
+        losses = step.micro_step(batch)
+    assert torch.equal(losses[0], loss.detach())
+    found = step.state.layout.views(step.state.grads)
+    assert [name for name, p in trained.items() if not torch.equal(found[name], p.grad)] == []
+    num_convolutions = len(convolution_weights(plain))
+    assert at_once.number <= by_autocast.number - num_convolutions + 1
 
 
 def test_same_seed_same_bytes_and_other_seed_other_bytes() -> None:

@@ -273,6 +273,6 @@ def _validations_difference(first: Sequence[Mapping[str, Any]], second: Sequence
     return None
 
 
-def _exact(value: float | int) -> str:
-    """Return a number with every digit; NaN equals NaN."""
-    return repr(float(value))
+def _exact(value: float | int | None) -> str:
+    """Return a number with every digit."""
+    return "undefined" if value is None else repr(float(value))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from lucid_yolo.runtime.json_file import write_json
 
 
 def to_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -28,10 +29,11 @@ def write_reports(content: Mapping[str, Any], text: str, json_path: str | None, 
         json_path: None for no JSON.
         report_path: None for no Markdown.
     """
-    for path, written in ((json_path, json.dumps(content, indent=1, ensure_ascii=False)), (report_path, text)):
-        if path is not None:
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
-            Path(path).write_text(written + "\n", encoding="utf-8")
+    if json_path is not None:
+        write_json(json_path, content)
+    if report_path is not None:
+        Path(report_path).parent.mkdir(parents=True, exist_ok=True)
+        Path(report_path).write_text(text + "\n", encoding="utf-8")
 
 
 def _cell(value: object) -> str:

@@ -147,6 +147,8 @@ def _pair_parser() -> ArgumentParser:
 
 def _pair(arguments: list[str]) -> int:
     own, shared = take_flags(_pair_parser(), arguments)
+    if any(word.partition("=")[0] == "--print_config" for word in shared):
+        raise ValueError("pair: --print_config is for one configuration; ask `lucid-yolo fit` with the flags of a side")
     from lucid_yolo.bench.pair import FitFailedError, measure_pair
     from lucid_yolo.bench.reports import write_reports
     from lucid_yolo.runtime.environment import environment

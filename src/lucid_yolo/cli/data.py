@@ -5,7 +5,6 @@ Imports what a command needs only when it runs, so that help is quick.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from jsonargparse import ArgumentParser, Namespace
 
 from lucid_yolo.cli.arguments import CommandParser
 from lucid_yolo.cli.errors import run_command
+from lucid_yolo.runtime.json_file import write_json
 
 _FORMATS = ("yolo", "coco", "voc", "labelme")
 
@@ -138,7 +138,8 @@ def _run_check(settings: Namespace) -> int:
         print(f"\n{mended.to_table()}\n\n{after.to_table()}")
         content |= {"fix": mended.to_dict(), "after_fix": after.to_dict()}
         report = after
-    _write_json(settings.json, content)
+    if settings.json is not None:
+        write_json(settings.json, content)
     return int(report.num_errors > 0)
 
 
@@ -156,7 +157,8 @@ def _run_convert(settings: Namespace) -> int:
 
     report = convert(settings.data_root, settings.out, settings.to, settings.source_format, settings.link)
     print(report.to_table())
-    _write_json(settings.json, report.to_dict())
+    if settings.json is not None:
+        write_json(settings.json, report.to_dict())
     return 0
 
 
@@ -175,13 +177,6 @@ def _run_download(settings: Namespace) -> int:
     for line in fetch_coco2017(settings.data_root, settings.split, show):
         print(line)
     return 0
-
-
-def _write_json(path: str | None, content: Mapping[str, Any]) -> None:
-    if path is not None:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False)
-        Path(path).write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
 
 
 def _demo_parser() -> ArgumentParser:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from jsonargparse import ArgumentParser, Namespace
 from lucid_yolo.cli.arguments import add_run_arguments, make_parser
 from lucid_yolo.cli.errors import run_command
 from lucid_yolo.cli.evaluation_tables import print_tables
+from lucid_yolo.runtime.json_file import write_json
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -60,7 +60,7 @@ def _run(config: Namespace) -> int:
 
         result = run_comparison(config)
         if config.json is not None:
-            _write_json(config.json, result, indent=2)
+            write_json(config.json, result)
         return 0
     return _evaluate(config)
 
@@ -90,9 +90,10 @@ def _evaluate(config: Namespace) -> int:
         report: dict[str, Any] = {key: config[key] for key in ("ckpt_path", "data_root", "split", "batch_size")}
         report |= {"device": str(detector.device), "precision": detector.precision, "model": detector.meta.to_dict()}
         report |= {"label_rows": split.account.to_dict()["rows"], **evaluation.report(), **extras.to_dict()}
-        _write_json(config.json, report, indent=2)
+        write_json(config.json, report)
     if config.save_predictions is not None:
-        _write_json(config.save_predictions, to_coco_rows(evaluation.detections[DEPLOYED], split.class_map))
+        rows = to_coco_rows(evaluation.detections[DEPLOYED], split.class_map)
+        write_json(config.save_predictions, rows, is_compact=True)
     if config.report is not None:
         from lucid_yolo.runtime.report import write_evaluation_report
 
@@ -105,9 +106,3 @@ def _evaluate(config: Namespace) -> int:
             Path(config.report), evaluation, split, detector.meta, facts, str(detector.device), extras
         )
     return 0
-
-
-def _write_json(path: str, content: object, indent: int | None = None) -> None:
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(content, ensure_ascii=False, indent=indent, allow_nan=False)
-    Path(path).write_text(text + "\n", encoding="utf-8")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from jsonargparse import ArgumentParser, Namespace
 
 from lucid_yolo.cli.arguments import make_parser
 from lucid_yolo.cli.errors import run_command
+from lucid_yolo.runtime.json_file import write_json
 
 if TYPE_CHECKING:
     from lucid_yolo.export.verify import GateResult, Picture
@@ -119,7 +119,7 @@ def _verify(format_name: str, network: Network, meta: DeployedMeta, path: Path, 
     report = path.with_name(f"{path.stem}.{format_name}.gate.json")
     drawing = path.with_name(f"{path.stem}.{format_name}.worst.png")
     content = {"file": str(path), "format": format_name, "entries": meta.to_strings(), **result.to_dict()}
-    report.write_text(json.dumps(content, ensure_ascii=False, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    write_json(report, content)
     worst = next(picture for picture in pictures if picture.name == result.worst.name)
     least = 0.0 if result.only_best else result.min_score
     save_pair(worst, found[worst.name], meta.model.class_map.names, least, drawing)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from jsonargparse import ArgumentParser, Namespace
 from lucid_yolo.cli.arguments import make_parser
 from lucid_yolo.cli.errors import run_command
 from lucid_yolo.models.scales import STRIDES, VARIANTS, Variant
+from lucid_yolo.runtime.json_file import to_json
 
 if TYPE_CHECKING:
     from lucid_yolo.models.sizes import NetworkSize
@@ -45,7 +45,7 @@ def _run(config: Namespace) -> int:
     sizes = measure_variants(variants, config.task, config.num_classes, config.image_size)
     if config.json:
         header = {"task": config.task, "num_classes": config.num_classes, "image_size_px": config.image_size}
-        print(json.dumps({**header, "variants": {name: asdict(size) for name, size in sizes.items()}}, indent=2))
+        print(to_json({**header, "variants": {name: asdict(size) for name, size in sizes.items()}}))
     else:
         _print_table(sizes, f"{config.task}, {config.num_classes} classes, {config.image_size} px")
     return 0

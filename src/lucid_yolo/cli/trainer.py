@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
 from jsonargparse.typing import NonNegativeInt
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, Trainer
@@ -22,13 +18,13 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lucid_yolo.cli.errors import run_command, suggestions
 from lucid_yolo.cli.evaluation_tables import print_tables
 from lucid_yolo.cli.help import TrainerHelp
-from lucid_yolo.data.dataset import read_class_map
+from lucid_yolo.cli.run_arguments import resolve_command, settle_network
+from lucid_yolo.cli.run_root import RUN_DIR_VARIABLE, RunRoot, leave_run_dir, refuse_used
 from lucid_yolo.engine.checkpoint import AtomicCheckpointIO, RunCheckpoint
-from lucid_yolo.engine.config import DEFAULT_RECIPE, MOVED_FLAGS, REFUSED_FLAGS, resolve_arguments, split_flags
+from lucid_yolo.engine.config import MOVED_FLAGS, REFUSED_FLAGS
 from lucid_yolo.engine.datamodule import DetectorDataModule
-from lucid_yolo.engine.finetune import read_weights
 from lucid_yolo.engine.metrics_writer import MetricsWriter, NonFiniteRunError, RunProgressBar
-from lucid_yolo.engine.module import DEFAULT_IMAGE_SIZE_PX, DEFAULT_TASK, DEFAULT_VARIANT, DetectorModule
+from lucid_yolo.engine.module import DetectorModule
 from lucid_yolo.engine.patience import Patience
 from lucid_yolo.engine.pictures import RunPictures, draw_evaluation
 from lucid_yolo.engine.recording import RecordingOwner
@@ -36,22 +32,18 @@ from lucid_yolo.engine.run_files import RunFiles
 from lucid_yolo.engine.run_report import RunReport
 from lucid_yolo.engine.strategy import StepDDPStrategy
 from lucid_yolo.engine.verdict import SpeedVerdict
-from lucid_yolo.runtime.checkpoint_file import ModelMeta, read_checkpoint, read_meta
+from lucid_yolo.runtime.checkpoint_file import ModelMeta
+from lucid_yolo.runtime.json_file import write_json
 from lucid_yolo.runtime.report import write_evaluation_report
-from lucid_yolo.runtime.run_folder import next_run_folder
-from lucid_yolo.structures import ClassMap
 
 COMMANDS = ("fit", "validate", "test")
 SPLITS = {"validate": "val", "test": "test"}
-SHARED_KEYS = ("trainer", "model", "data", "seed_everything")
 DESCRIPTIONS = {
     "fit": "Train a detector. Recipes: detect (default), detect_pretrain, detect_coco. See docs/training.md.",
     "validate": "Score a checkpoint on the validation split, in a run folder.",
     "test": "Score a checkpoint on the test split, in a run folder.",
 }
 GROUPS = {"trainer": "trainer, as in Lightning", "model": "model", "data": "data"}
-RUN_DIR_VARIABLE = "LUCID_YOLO_RUN_DIR"
-"""Tells the ranks that a launcher starts which folder the first one chose."""
 
 
 class RunCLI(LightningCLI):
@@ -130,26 +122,13 @@ class RunCLI(LightningCLI):
             self.config = parser.parse_args(args)
 
     def _parse_ckpt_path(self) -> None:
-        """Settle what the network is: from the checkpoint, else from the arguments, the data set and the defaults.
+        """Settle what the network is and where the run's folder lies.
 
         Raises:
             ValueError: The command line or configuration asks for another network, or a new run for a used folder.
         """
         config = self.config[self.config.subcommand]
-        meta = self._saved
-        if meta is None:
-            classes = read_class_map(config.data.data_root, config.data.source_format)
-            class_map = ClassMap.from_dict(config.model.class_map) if config.model.class_map else classes
-            meta = ModelMeta(DEFAULT_TASK, DEFAULT_VARIANT, class_map, DEFAULT_IMAGE_SIZE_PX)
-            if config.model.weights is not None:
-                meta = replace(read_weights(config.model.weights).meta, class_map=class_map)
-            meta = ModelMeta(
-                config.model.task or meta.task,
-                config.model.variant or meta.variant,
-                class_map,
-                config.model.image_size or meta.image_size_px,
-            )
-        fill_in(config.model, meta)
+        settle_network(config, self._saved)
         self.run_dir = Path(config.run_dir or self._run_root.choose())
         if self.config.subcommand == "fit" and self._saved is None:
             refuse_used(self.run_dir)
@@ -223,65 +202,10 @@ def _trainer(flags: Mapping[str, Any]) -> Trainer:
         raise ValueError(f"trainer: {' '.join(str(error).split())}") from error
 
 
-@dataclass(frozen=True)
-class RunRoot:
-    """Where the folder of a run comes from.
-
-    Attributes:
-        parent: Folder of numbered runs.
-        resumed: Folder of the run that is continued; None for a new one.
-    """
-
-    parent: Path
-    resumed: Path | None = None
-
-    def choose(self) -> Path:
-        """Return the folder: the one that the first rank chose, the resumed run's, or a new one, which is made."""
-        if inherited := os.environ.get(RUN_DIR_VARIABLE):
-            return Path(inherited)
-        return self.resumed or next_run_folder(self.parent)
-
-
 def _as_list(value: Any) -> list[Any]:
     if value is None:
         return []
     return list(value) if isinstance(value, (list, tuple)) else [value]
-
-
-def fill_in(model: Any, meta: ModelMeta) -> None:
-    """Set the model's undetermined arguments; refuse contradictions.
-
-    Args:
-        model: Parsed model arguments; changed in place.
-        meta: What the network is.
-
-    Raises:
-        ValueError: An argument that was given differs.
-    """
-    saved = {
-        "task": meta.task,
-        "variant": meta.variant,
-        "image_size": meta.image_size_px,
-        "class_map": meta.class_map.to_dict(),
-    }
-    for name, value in saved.items():
-        given = model[name]
-        if given is not None and given != value:
-            raise ValueError(f"model.{name}: the checkpoint has {value}, the command line or configuration {given}")
-        model[name] = value
-
-
-def refuse_used(run_dir: Path) -> None:
-    """Refuse to begin a run where another one has left its checkpoints.
-
-    Raises:
-        ValueError: The folder holds a run.
-    """
-    last = run_dir / "checkpoints" / "last.ckpt"
-    if last.exists():
-        raise ValueError(
-            f"run_dir: {run_dir} holds a run; continue it with --ckpt_path {last} or choose another folder"
-        )
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -307,7 +231,7 @@ def build_unstarted(flags: Sequence[str]) -> UnstartedCLI:
         flags: Flags of the command.
     """
     _quiet_lightning()
-    arguments, saved, run_root = _resolve(["fit", *flags])
+    arguments, saved, run_root = resolve_command(["fit", *flags])
     try:
         return UnstartedCLI(arguments, saved, RunRoot(run_root.parent, resumed=run_root.parent))
     finally:
@@ -333,9 +257,9 @@ def start(arguments: Sequence[str], callbacks: Sequence[Callback] = ()) -> RunCL
     """
     _quiet_lightning()
     try:
-        return RunCLI(*_resolve(arguments), callbacks)
+        return RunCLI(*resolve_command(arguments), callbacks)
     finally:
-        _leave_run_dir()
+        leave_run_dir()
 
 
 def _run(arguments: Sequence[str]) -> int:
@@ -347,68 +271,6 @@ def _run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _resolve(arguments: Sequence[str]) -> tuple[list[str], ModelMeta | None, RunRoot]:
-    """Return resolved arguments, what the network of the checkpoint is, and where the run's folder comes from."""
-    command, flags = arguments[0], list(arguments[1:])
-    given = dict(split_flags(flags))
-    ckpt_path = given.get("ckpt_path")
-    saved = read_meta(read_checkpoint(ckpt_path)) if ckpt_path else None
-    if command == "fit" and "config" not in given:
-        flags = ["--config", _run_config(ckpt_path) if ckpt_path else DEFAULT_RECIPE, *flags]
-    config, rest = resolve_arguments(flags, saved.variant if saved else None)
-    if weights := _start_weights(command, given, config):
-        config, rest = resolve_arguments(flags, read_weights(weights).meta.variant)
-    if command != "fit":
-        if not ckpt_path and not {"help", "print_config"} & given.keys():
-            raise ValueError(f"{command}: missing --ckpt_path, the checkpoint to score; --help lists the arguments")
-        config = {key: config[key] for key in SHARED_KEYS if key in config}
-        config["model"] = {**(config.get("model") or {}), "weights": None}
-    config.pop("ckpt_path", None)
-    return [command, "--config", json.dumps(config), *rest], saved, _run_root(command, given.get("config"), ckpt_path)
-
-
-def _start_weights(command: str, given: Mapping[str, str | None], config: Mapping[str, Any]) -> str | None:
-    """Return the file that a new run starts from, by the command line, else by the configuration.
-
-    Raises:
-        ValueError: Weights for something else than a new run.
-    """
-    is_given, ckpt_path = "model.weights" in given, given.get("ckpt_path")
-    weights = (
-        yaml.safe_load(given["model.weights"] or "null") if is_given else (config.get("model") or {}).get("weights")
-    )
-    if is_given and weights and command != "fit":
-        raise ValueError(f"--model.weights: only a fit starts from weights; {command} takes --ckpt_path")
-    if is_given and weights and ckpt_path:
-        raise ValueError(
-            f"--model.weights {weights} starts a run, --ckpt_path {ckpt_path} continues one; give one of them"
-        )
-    return weights if command == "fit" and not ckpt_path else None
-
-
-def _leave_run_dir() -> None:
-    """Forget the folder of the run; take it away again if the run ended before anything was written."""
-    run_dir = os.environ.pop(RUN_DIR_VARIABLE, None)
-    if run_dir is not None:
-        with suppress(OSError):
-            Path(run_dir).rmdir()
-
-
-def _run_config(ckpt_path: str) -> str:
-    path = Path(ckpt_path).parent.parent / "config.yaml"
-    if not path.is_file():
-        raise ValueError(f"fit --ckpt_path without --config: expected the run's configuration at {path}, found none")
-    return str(path)
-
-
-def _run_root(command: str, config: str | None, ckpt_path: str | None) -> RunRoot:
-    """Return ``runs/<recipe>`` for a fit, the checkpoint's own folder for a resumed one, else ``runs/<command>``."""
-    if command != "fit":
-        return RunRoot(Path("runs", command))
-    recipe = DEFAULT_RECIPE if config is None else Path(config).stem
-    return RunRoot(Path("runs", recipe), Path(ckpt_path).parent.parent if ckpt_path else None)
-
-
 def _report(cli: RunCLI, command: str) -> None:
     """Print and write the metrics of a validation or test, with pictures, into its run folder."""
     evaluation, meta = cli.model.evaluation, cli.model.meta
@@ -418,9 +280,7 @@ def _report(cli: RunCLI, command: str) -> None:
     print_tables(evaluation, f"{config.ckpt_path} on {config.data.data_root}, {name}")
     header = {"ckpt_path": config.ckpt_path, "data_root": config.data.data_root, "split": name}
     content = {**header, "model": meta.to_dict(), **evaluation.report()}
-    cli.run_dir.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
-    (cli.run_dir / "report.json").write_text(text, encoding="utf-8")
+    write_json(cli.run_dir / "report.json", content)
     split = cli.datamodule.splits[name]
     plots = draw_evaluation(evaluation, split, meta.image_size_px, cli.run_dir, name)
     device = str(cli.trainer.strategy.root_device)

@@ -63,6 +63,7 @@ class TrainLoader:
         attach: Adds to a batch what this process must send to the device, one batch ahead, and says how to wait for it.
         batches_per_epoch: Batches that an iteration hands out at most, where a run's epochs are shorter than the
             plan's; the plan goes on where the iteration before has ended.
+        num_batches: Batches of the whole run, after which ``epoch_prefetch`` begins nothing; default those of the plan.
     """
 
     def __init__(
@@ -77,8 +78,10 @@ class TrainLoader:
         epoch_prefetch: bool = False,
         attach: Callable[[Any], Attached] | None = None,
         batches_per_epoch: int | None = None,
+        num_batches: int | None = None,
     ) -> None:
         self.planner = planner
+        self._num_batches = planner.num_epochs * planner.batches_per_epoch if num_batches is None else num_batches
         self._cursor = _Cursor(position, batches_per_epoch or planner.batches_per_epoch)
         self._pool = _WorkerPool(_TrainBatches(planner, make), self._cursor, num_workers, pin_memory, prefetch_batches)
         self._attach = attach
@@ -108,7 +111,7 @@ class TrainLoader:
         for batch in batches:
             self.position += 1
             is_last = self.position % self._cursor.batches_per_epoch == 0
-            if is_last and self._has_epoch_prefetch and self.epoch < self.planner.num_epochs:
+            if is_last and self._has_epoch_prefetch and self.position < self._num_batches:
                 self._begun = self.position, self._begin()
             yield batch
             if is_last:

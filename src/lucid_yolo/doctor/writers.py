@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import json
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from typing import Any, Literal
 import yaml
 
 from lucid_yolo.data.readers.labelme import IGNORE_LABEL
+from lucid_yolo.runtime.json_file import write_json
 from lucid_yolo.structures import ClassMap, ImageRecord
 
 TargetFormat = Literal["yolo", "coco", "voc", "labelme"]
@@ -90,7 +90,7 @@ def write_coco(root: Path, splits: Splits, class_map: ClassMap) -> None:
                 annotation |= {"bbox": _rounded((x1, y1, x2 - x1, y2 - y1)), "area": round(area, _DECIMALS)}
                 annotations.append({**annotation, "iscrowd": int(is_ignored)})
         content = {"images": entries, "annotations": annotations, "categories": categories}
-        _write_text(root / "annotations" / f"instances_{split}.json", json.dumps(content, ensure_ascii=False))
+        write_json(root / "annotations" / f"instances_{split}.json", content, is_compact=True)
 
 
 def write_voc(root: Path, splits: Splits, class_map: ClassMap) -> None:
@@ -129,8 +129,7 @@ def write_labelme(root: Path, splits: Splits, class_map: ClassMap) -> None:
                 "imageHeight": image.record.height_src,
                 "imageWidth": image.record.width_src,
             }
-            text = json.dumps(content, ensure_ascii=False, indent=1)
-            _write_text(root / split / f"{image.stem}.json", text)
+            write_json(root / split / f"{image.stem}.json", content)
 
 
 TARGETS: dict[TargetFormat, Target] = {

@@ -16,6 +16,7 @@ from lucid_yolo.data.plan import BatchPlan
 from lucid_yolo.data.sources import PreparedSource
 from lucid_yolo.engine.datamodule import detector_data
 from lucid_yolo.engine.module import DetectorModule
+from lucid_yolo.runtime.json_file import write_json
 from lucid_yolo.runtime.step import TrainStep
 from lucid_yolo.structures import Batch, ImageRecord
 
@@ -49,8 +50,7 @@ def write_black_box(
         "images": [records[i].path for i in sources],
         "plans": [plan.to_dict() for plan in plans],
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8")
+    write_json(path, content)
 
 
 def read_plans(path: str | Path) -> list[BatchPlan]:

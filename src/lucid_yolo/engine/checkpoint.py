@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import math
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,6 +19,7 @@ from lucid_yolo.engine.module import DetectorModule, detector_module
 from lucid_yolo.engine.monitor import check_monitor, headline, monitored_score
 from lucid_yolo.runtime.checkpoint_file import SECTION, copy_checkpoint, read_checkpoint, write_checkpoint
 from lucid_yolo.runtime.evaluation import Evaluation
+from lucid_yolo.runtime.json_file import write_json
 
 
 class AtomicCheckpointIO(CheckpointIO):
@@ -185,19 +185,19 @@ class RunCheckpoint(Checkpoint):
             else:
                 self._keep_best(report)
 
-    def _keep_best(self, report: str | None) -> None:
+    def _keep_best(self, report: dict[str, Any] | None) -> None:
         """Copy the latest checkpoint and write the numbers of the best one."""
         copy_checkpoint(self.last_path, self.best_path)
         if report is not None:
-            (self.run_dir / "report.json").write_text(report, encoding="utf-8")
+            write_json(self.run_dir / "report.json", report)
 
-    def _report(self, trainer: Trainer, module: DetectorModule) -> str | None:
-        """Return the numbers of the best checkpoint as JSON; None without an evaluation."""
+    def _report(self, trainer: Trainer, module: DetectorModule) -> dict[str, Any] | None:
+        """Return the numbers of the best checkpoint; None without an evaluation."""
         if module.evaluation is None:
             return None
         position = {"epoch": trainer.current_epoch, "step": trainer.global_step}
         content = {"checkpoint": self.best_path.name, **position, "model": module.meta.to_dict()}
-        return json.dumps(content | module.evaluation.report(), indent=1, ensure_ascii=False, allow_nan=False)
+        return content | module.evaluation.report()
 
     def _save(self, trainer: Trainer, path: Path) -> None:
         self._saved_update = trainer.global_step

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 from collections.abc import Sequence
@@ -27,6 +26,7 @@ from lucid_yolo.data.train_source import TrainSource, is_read_once, open_train_s
 from lucid_yolo.engine.batch_size import CPU_BATCH_SIZE
 from lucid_yolo.kernels.needs import missing_for_kernel
 from lucid_yolo.optim.schedule import RunLength
+from lucid_yolo.runtime.json_file import write_json
 from lucid_yolo.structures import ClassMap, ImageRecord
 
 MAX_LIGHT_WORKERS = 4
@@ -149,7 +149,7 @@ class DetectorDataModule(LightningDataModule):
     def train_dataloader(self) -> TrainLoader:
         """Return the training loader; it continues from the data position."""
         if self._train_loader is None:
-            trainer, source = self._attached_trainer(), self.train_source()
+            trainer, source, run = self._attached_trainer(), self.train_source(), self.run_length(1)
             self._train_loader = TrainLoader(
                 self.planner(),
                 source.make,
@@ -158,7 +158,8 @@ class DetectorDataModule(LightningDataModule):
                 position=self._position,
                 epoch_prefetch=self.epoch_prefetch,
                 attach=source.attach,
-                batches_per_epoch=self.run_length(1).batches_per_epoch,
+                batches_per_epoch=run.batches_per_epoch,
+                num_batches=run.num_batches,
             )
             self._open_resources.append(self._train_loader)
         return self._train_loader
@@ -206,7 +207,7 @@ class DetectorDataModule(LightningDataModule):
             self.augment,
             self.batch_size,
             self.seed,
-            math.ceil(run.batches_per_epoch * run.num_epochs / batches),
+            math.ceil(run.num_batches / batches),
             world_size=trainer.world_size,
             rank=trainer.global_rank,
             sampling=self.sampling,
@@ -249,7 +250,7 @@ class DetectorDataModule(LightningDataModule):
     def write_accounts(self, run_dir: Path) -> None:
         """Write what became of every label row as JSON."""
         accounts = {name: split.account.to_dict() for name, split in self.splits.items()}
-        (run_dir / "labels.json").write_text(json.dumps(accounts, indent=1, ensure_ascii=False), encoding="utf-8")
+        write_json(run_dir / "labels.json", accounts)
 
     def _open(self, name: str, is_needed: bool) -> DataSplit | None:
         try:

@@ -46,7 +46,7 @@ class Transfer:
     line: str
 
 
-def read_weights(path: str | Path) -> Weights:
+def read_start_weights(path: str | Path) -> Weights:
     """Read the averaged weights of a checkpoint or of an exported ``.safetensors`` file.
 
     Raises:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import math
 import statistics
 import time
 from dataclasses import asdict
@@ -18,6 +18,7 @@ from typing_extensions import override
 
 from lucid_yolo.engine.module import detector_module
 from lucid_yolo.engine.moments import Moment, mark, ms_between
+from lucid_yolo.runtime.json_file import write_json
 
 SUMMARY = "fit.json"
 LOSSES = "losses.npy"
@@ -68,7 +69,8 @@ class FitProbe(Callback):
         """Keep the metrics."""
         evaluation = detector_module(pl_module).evaluation
         if evaluation is not None and not trainer.sanity_checking:
-            self._validations.append({"step": trainer.global_step, **evaluation.scalars()})
+            scalars = {name: None if math.isnan(x) else x for name, x in evaluation.scalars().items()}
+            self._validations.append({"step": trainer.global_step, **scalars})
 
     @override
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -89,8 +91,7 @@ class FitProbe(Callback):
             "metric_names": list(module.train_step.metric_names),
             "validations": self._validations,
         }
-        self._folder.mkdir(parents=True, exist_ok=True)
-        (self._folder / SUMMARY).write_text(json.dumps(summary, indent=1), encoding="utf-8")
+        write_json(self._folder / SUMMARY, summary)
         losses = torch.stack(self._losses) if self._losses else torch.zeros(0, 0)
         np.save(self._folder / LOSSES, losses.cpu().numpy())
 

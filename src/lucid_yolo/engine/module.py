@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import copy
 import logging
-import random
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from lightning.pytorch import LightningModule
-from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import Tensor
 from typing_extensions import override
 
@@ -21,8 +18,9 @@ from lucid_yolo.assign.task_aligned import AssignConfig
 from lucid_yolo.engine.batch_size import auto_batch_size, largest_capacity
 from lucid_yolo.engine.datamodule import detector_data
 from lucid_yolo.engine.eligibility import speed_obstacles
-from lucid_yolo.engine.finetune import read_weights, transfer_weights
-from lucid_yolo.engine.strategy import ProcessGroupCollective, StepDDPStrategy, gather_objects
+from lucid_yolo.engine.finetune import read_start_weights, transfer_weights
+from lucid_yolo.engine.resume import check_same_run, check_unfinished, random_state, restore_random_state
+from lucid_yolo.engine.strategy import collective_of, gather_objects
 from lucid_yolo.kernels.augment.planned_batch import TrainBatch
 from lucid_yolo.models.freeze import frozen_parameters
 from lucid_yolo.models.head import BRANCHES
@@ -147,7 +145,7 @@ class DetectorModule(LightningModule):
         if self.class_map is None:
             self.class_map = detector_data(self.trainer).class_map
         if self.weights is not None and None in (self.task_name, self.variant, self.image_size):
-            start = read_weights(self.weights).meta
+            start = read_start_weights(self.weights).meta
             self.task_name, self.variant = self.task_name or start.task, self.variant or start.variant
             self.image_size = self.image_size or start.image_size_px
         return ModelMeta(
@@ -191,7 +189,7 @@ class DetectorModule(LightningModule):
         schedule = build_schedule(self.schedule_config, self._run_length())
         state = TrainState(network, frozen_parameters(network, self.frozen_parts))
         pixels = detector_data(self.trainer).train_source().resident
-        return TrainStep(state, self._task(options), schedule, config, self._collective(), pixels)
+        return TrainStep(state, self._task(options), schedule, config, collective_of(self.trainer.strategy), pixels)
 
     @override
     def configure_model(self) -> None:
@@ -247,7 +245,7 @@ class DetectorModule(LightningModule):
         self._is_random, network = False, self._built()
         fresh = frozenset(name for name, _ in network.named_parameters())
         if self.weights is not None:
-            transfer = transfer_weights(network, self.meta, read_weights(self.weights), self.weights)
+            transfer = transfer_weights(network, self.meta, read_start_weights(self.weights), self.weights)
             fresh = transfer.fresh
             _log.info(transfer.line)
         if frozen := frozen_parameters(network, self.frozen_parts) & fresh:
@@ -344,7 +342,7 @@ class DetectorModule(LightningModule):
             "meta": self.meta.to_dict(),
             "train_state": self.state.state_dict(),
             "run": self._run_identity(),
-            "random": _random_state(),
+            "random": random_state(),
         }
 
     @override
@@ -398,17 +396,6 @@ class DetectorModule(LightningModule):
     def _run_length(self) -> RunLength:
         return detector_data(self.trainer).run_length(self.accumulate)
 
-    def _collective(self) -> ProcessGroupCollective | None:
-        strategy = self.trainer.strategy
-        if isinstance(strategy, StepDDPStrategy):
-            return ProcessGroupCollective()
-        if not isinstance(strategy, SingleDeviceStrategy):
-            raise ValueError(
-                f"strategy: expected StepDDPStrategy (`ddp` in commands) or a single device, found "
-                f"{type(strategy).__name__}; the training step averages over devices itself"
-            )
-        return None
-
     def _run_identity(self) -> dict[str, Any]:
         """Return what a resumed run must share with the saved one."""
         data = detector_data(self.trainer)
@@ -426,33 +413,10 @@ class DetectorModule(LightningModule):
     def _resume(self, saved: Mapping[str, Any]) -> None:
         assert self.state is not None
         run = self._run_identity()
-        before = {"optimizer": run["optimizer"], "freeze": 0, **saved["run"]}  # the first runs saved neither
-        differing = [f"{key}: {before.get(key)} saved, {run[key]} now" for key in run if before.get(key) != run[key]]
-        if differing and not self.resume_override:
-            raise ValueError(f"resume: the run differs from the saved one; --resume_override allows it: {differing}")
+        check_same_run(saved["run"], run, self.resume_override)
         self.state.load_state_dict(saved["train_state"])
-        if int(self.state.update_index) >= run["num_updates"]:
-            raise ValueError(f"resume: the run in the checkpoint is finished after {run['num_updates']} updates")
-        _restore_random_state(saved["random"])
-
-
-def _random_state() -> dict[str, Any]:
-    """Return the process's generators as plain values."""
-    name, keys, *rest = np.random.get_state()
-    return {
-        "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
-        "python": random.getstate(),
-        "numpy": (name, np.asarray(keys).tolist(), *rest),
-    }
-
-
-def _restore_random_state(state: Mapping[str, Any]) -> None:
-    torch.set_rng_state(state["torch"])
-    if torch.cuda.is_available() and len(state["cuda"]) == torch.cuda.device_count():
-        torch.cuda.set_rng_state_all(state["cuda"])
-    random.setstate(state["python"])
-    np.random.set_state(state["numpy"])
+        check_unfinished(int(self.state.update_index), run["num_updates"])
+        restore_random_state(saved["random"])
 
 
 def detector_module(module: LightningModule) -> DetectorModule:

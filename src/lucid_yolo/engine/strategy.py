@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch.distributed as dist
-from lightning.pytorch.strategies import DDPStrategy
+from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy, Strategy
 from torch import Tensor
 from typing_extensions import override
 
@@ -33,6 +33,22 @@ class ProcessGroupCollective:
         """Replace ``tensor`` by its mean over all ranks."""
         dist.all_reduce(tensor)
         tensor.div_(self._world_size)
+
+
+def collective_of(strategy: Strategy) -> ProcessGroupCollective | None:
+    """Return how the training step averages over the devices of a strategy; None for a single one.
+
+    Raises:
+        ValueError: A strategy that would average by itself.
+    """
+    if isinstance(strategy, StepDDPStrategy):
+        return ProcessGroupCollective()
+    if not isinstance(strategy, SingleDeviceStrategy):
+        raise ValueError(
+            f"strategy: expected StepDDPStrategy (`ddp` in commands) or a single device, found "
+            f"{type(strategy).__name__}; the training step averages over devices itself"
+        )
+    return None
 
 
 def gather_objects(value: object) -> list[object]:

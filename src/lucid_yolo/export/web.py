@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 from lucid_yolo.export import onnx
 from lucid_yolo.models.network import Network
 from lucid_yolo.runtime.deployed_meta import DeployedMeta
+from lucid_yolo.runtime.json_file import write_json
 
 MODEL_FILE = "model.onnx"
 RUNTIME_FOLDER = Path("node_modules", "onnxruntime-web")
@@ -26,7 +26,7 @@ def write(network: Network, meta: DeployedMeta, path: Path) -> None:
     """
     path.mkdir(parents=True, exist_ok=True)
     onnx.write(network, meta, path / MODEL_FILE)
-    (path / "model.json").write_text(json.dumps(meta.to_plain(), ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+    write_json(path / "model.json", meta.to_plain())
     with as_file(files("lucid_yolo.export").joinpath("page")) as page:
         for source in page.iterdir():
             shutil.copyfile(source, path / source.name)

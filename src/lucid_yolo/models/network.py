@@ -87,6 +87,11 @@ def use_norm_kernel(network: nn.Module) -> None:
             module.norm_implementation = "kernel"
 
 
+def convolution_weights(network: nn.Module) -> list[str]:
+    """Return the names of the weights that autocast reads in half precision: those of every convolution of a block."""
+    return [f"{name}.conv.weight" for name, module in network.named_modules() if isinstance(module, ConvNormAct)]
+
+
 def _fold(block: ConvNormAct, norm: BatchNorm2d) -> None:
     weight, bias = fuse_conv_bn_weights(
         block.conv.weight, None, norm.running_mean, norm.running_var, BN_EPS, norm.weight, norm.bias

@@ -60,9 +60,14 @@ class RunLength:
     accumulate: int = 1
 
     @property
+    def num_batches(self) -> int:
+        """Micro-steps of the run."""
+        return self.batches_per_epoch * self.num_epochs
+
+    @property
     def num_updates(self) -> int:
         """Updates of the run; at least 1."""
-        return max(self.batches_per_epoch * self.num_epochs // self.accumulate, 1)
+        return max(self.num_batches // self.accumulate, 1)
 
 
 def warmup_updates(config: ScheduleConfig, run: RunLength) -> int:

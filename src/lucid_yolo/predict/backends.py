@@ -62,6 +62,10 @@ class Backend:
     runs_on_gpu: bool = False
 
 
+class UnavailableDeviceError(ValueError):
+    """The installed runtime has not the device that is asked for; the file may be fine."""
+
+
 def require(package: str, extra: str, purpose: str) -> Any:
     """Import an optional package.
 
@@ -167,6 +171,8 @@ def open_detector(
 def _open(backend: Backend, path: Path, device: torch.device) -> Program:
     try:
         return backend.open(path, device)
+    except UnavailableDeviceError:
+        raise
     except Exception as error:  # every runtime has its own
         raise ValueError(f"{path} cannot be read: {str(error).partition(chr(10))[0]}") from error
 
@@ -179,9 +185,17 @@ def _open_onnx(path: Path, device: torch.device) -> Program:
     providers: list[Any] = ["CPUExecutionProvider"]
     if device.type == "cuda":
         if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
-            raise ValueError(f"device: this onnxruntime has no CUDA, found {device}; take cpu or onnxruntime-gpu")
+            raise UnavailableDeviceError(
+                f"device: found {device}, but the installed onnxruntime runs on the CPU alone; take device cpu, or "
+                "install onnxruntime-gpu in the place of onnxruntime"
+            )
         providers.insert(0, ("CUDAExecutionProvider", {"device_id": device.index or 0}))
     session = onnxruntime.InferenceSession(str(path), options, providers=providers)
+    if device.type == "cuda" and "CUDAExecutionProvider" not in session.get_providers():
+        raise UnavailableDeviceError(
+            f"device: found {device}, but onnxruntime could not start CUDA, its own message says why; take device cpu, "
+            "or install the CUDA libraries that it names"
+        )
 
     def run(pixels: np.ndarray) -> np.ndarray:
         output: np.ndarray = session.run(None, {INPUT_NAME: pixels})[0]

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain, count, groupby, islice
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -66,8 +66,6 @@ class _Call:
     channels: Channels
     vid_stride: int
     on_error: OnError
-    batch_size: int
-    num_ahead: int
 
     def __post_init__(self) -> None:
         _check_limits(self.conf, self.max_det)
@@ -133,8 +131,10 @@ class Predictor:
     ) -> Iterator[Results]:
         """Return the results picture by picture, in the order of the source, with only a few pictures in memory.
 
-        All batches of a call have one shape, that of the first; the last one is filled with blanks. With a camera or
-        a stream among the sources pictures are run one by one as they come.
+        All batches of a call have one shape, that of the first; the last one is filled with blanks. A camera or a
+        stream is run frame by frame as they come, what stands before and after it in batches of their own. Pictures
+        from memory do not tell whether they come from a camera: they wait until a batch is full, with ``batch_size=1``
+        of the predictor not at all.
 
         Args:
             source: File, folder, pattern, ``.txt`` list or video; number of a camera or address of a stream; picture
@@ -153,8 +153,6 @@ class Predictor:
             ValueError: An argument is out of range; a picture has another shape or type; from the iterator
                 :class:`UndecodableImageError` for one that cannot be decoded, naming the file.
         """
-        items = _expand(source)
-        is_live = isinstance(items, list) and any(isinstance(item, VideoSource) and item.is_live for item in items)
         call = _Call(
             conf=self.conf if conf is None else conf,
             max_det=self.max_det if max_det is None else max_det,
@@ -162,10 +160,8 @@ class Predictor:
             channels=channels,
             vid_stride=vid_stride,
             on_error=on_error,
-            batch_size=1 if is_live else self.batch_size,
-            num_ahead=0 if is_live else self.batch_size,
         )
-        return self._stream(items, call)
+        return self._stream(_expand(source), call)
 
     def track(
         self,
@@ -223,24 +219,35 @@ class Predictor:
         return torch.tensor(wanted, dtype=torch.int64)
 
     def _stream(self, items: Iterable[Item], call: _Call) -> Iterator[Results]:
-        prepared = self._prepare_ahead(_frames(items, call.vid_stride), call)
+        numbers = count()
+        for is_live, part in groupby(items, _is_live):
+            yield from self._run_part(zip(_frames(part, call.vid_stride), numbers, strict=False), is_live, call)
+
+    def _run_part(self, pictures: Iterable[tuple[Loaded, int]], is_live: bool, call: _Call) -> Iterator[Results]:
+        """Run numbered pictures in batches of one shape, with the next ones prepared ahead; live ones one by one."""
+        batch_size, num_ahead = (1, 0) if is_live else (self.batch_size, self.batch_size)
+        prepared = self._prepare_ahead(pictures, num_ahead, call)
         num_slots = None
-        while chunk := list(islice(prepared, num_slots or call.batch_size)):
+        while chunk := list(islice(prepared, num_slots or batch_size)):
             num_slots = num_slots or len(chunk)
             yield from self._run_batch(chunk, num_slots, call)
 
-    def _prepare_ahead(self, pictures: Iterable[Loaded], call: _Call) -> Iterator[_Prepared]:
-        """Decode files in threads, at most one batch ahead; memory is read at once, for its owner may reuse it."""
+    def _prepare_ahead(
+        self, pictures: Iterable[tuple[Loaded, int]], num_ahead: int, call: _Call
+    ) -> Iterator[_Prepared]:
+        """Decode files in threads, some ahead; memory is read and given at once, for its owner may reuse it."""
         pool = ThreadPoolExecutor(min(MAX_DECODE_THREADS, default_num_workers()))
         pending: deque[Future[_Prepared | None]] = deque()
         try:
-            for index, picture in enumerate(pictures):
-                future = pool.submit(self._prepare, picture, f"image_{index}", call)
-                if not isinstance(picture, Path | Frame):
+            for picture, number in pictures:
+                future = pool.submit(self._prepare, picture, f"image_{number}", call)
+                is_in_memory = not isinstance(picture, Path | Frame)
+                if is_in_memory:
                     wait([future])
                 pending.append(future)
-                if len(pending) > call.num_ahead and (done := pending.popleft().result()):
-                    yield done
+                while len(pending) > (0 if is_in_memory else num_ahead):
+                    if done := pending.popleft().result():
+                        yield done
             while pending:
                 if done := pending.popleft().result():
                     yield done
@@ -336,6 +343,10 @@ def _expand(source: Source) -> Iterable[Item]:
     if isinstance(source, Iterable):
         return chain.from_iterable(map(_expand, source))
     raise TypeError(f"source: expected a file, a picture or an iterable of these, found {type(source).__name__}")
+
+
+def _is_live(item: Item) -> bool:
+    return isinstance(item, VideoSource) and item.is_live
 
 
 def _frames(items: Iterable[Item], vid_stride: int) -> Iterator[Loaded]:

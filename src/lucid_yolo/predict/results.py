@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from lucid_yolo.predict.boxes import Boxes, Index, Rows
+from lucid_yolo.runtime.json_file import to_json
 from lucid_yolo.structures import ClassMap
 from lucid_yolo.viz.draw import draw_boxes
 
@@ -193,7 +193,7 @@ class Results:
 
     def to_json(self) -> str:
         """Return :meth:`summary` as JSON."""
-        return json.dumps(self.summary(), ensure_ascii=False, indent=2)
+        return to_json(self.summary())
 
     def to_df(self) -> Any:
         """Return a ``pandas.DataFrame``: :meth:`summary` with a column per corner.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -14,6 +13,7 @@ from typing import Any
 from lucid_yolo.predict.results import Results, to_coco
 from lucid_yolo.predict.sources import VideoSource
 from lucid_yolo.predict.video import VideoWriter, video_fps
+from lucid_yolo.runtime.json_file import to_json
 from lucid_yolo.structures import ClassMap
 
 
@@ -62,7 +62,7 @@ class PredictionsWriter:
                 extra["frame_index"] = result.frame_index
             if "track_id" in found:
                 extra["track_id"] = found["track_id"]
-            self._file.write(self._separator + json.dumps(row | extra, ensure_ascii=False))
+            self._file.write(self._separator + to_json(row | extra, is_compact=True))
             self._separator = ",\n"
 
     def __exit__(

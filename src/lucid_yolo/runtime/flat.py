@@ -15,7 +15,7 @@ ALIGNMENT = 32
 
 @dataclass(frozen=True)
 class FlatLayout:
-    """Where each named tensor lies in a flat float32 buffer.
+    """Where each named tensor lies in a flat buffer.
 
     4-D tensors are stored channels-last. Every tensor starts at a multiple of 32 elements; gaps hold zeros.
 
@@ -40,16 +40,16 @@ class FlatLayout:
 
     def views(self, flat: Float[Tensor, " n"]) -> dict[str, Tensor]:
         """Return every tensor as a view into ``flat``."""
-        views = {}
-        for name, shape in self.shapes.items():
-            start = self.offsets[name]
-            part = flat[start : start + shape.numel()]
-            if len(shape) == 4:
-                out, channels, height, width = shape
-                views[name] = part.view(out, height, width, channels).permute(0, 3, 1, 2)
-            else:
-                views[name] = part.view(shape)
-        return views
+        return {name: self.view(name, flat) for name in self.shapes}
+
+    def view(self, name: str, flat: Float[Tensor, " n"]) -> Tensor:
+        """Return one tensor as a view into ``flat``."""
+        start, shape = self.offsets[name], self.shapes[name]
+        part = flat[start : start + shape.numel()]
+        if len(shape) != 4:
+            return part.view(shape)
+        out, channels, height, width = shape
+        return part.view(out, height, width, channels).permute(0, 3, 1, 2)
 
     def locate(self, position: int) -> tuple[str, tuple[int, ...]]:
         """Return (tensor, index of the element in it) for a position of the buffer; an empty name for a gap.

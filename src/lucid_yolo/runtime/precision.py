@@ -9,7 +9,7 @@ import torch
 
 PrecisionName = Literal["auto", "fp32", "bf16", "fp16"]
 ResolvedPrecision = Literal["fp32", "bf16", "fp16"]
-_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+HALF_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def resolve_precision(name: PrecisionName, device: torch.device) -> ResolvedPrecision:
@@ -31,4 +31,4 @@ def forward_context(precision: ResolvedPrecision, device: torch.device) -> Abstr
     """Return the autocast context of the network forward; inert in fp32."""
     if precision == "fp32":
         return nullcontext()
-    return torch.autocast(device.type, _DTYPES[precision], cache_enabled=False)
+    return torch.autocast(device.type, HALF_DTYPES[precision], cache_enabled=False)

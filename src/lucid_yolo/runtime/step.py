@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
+from torch.func import functional_call
 
 from lucid_yolo.data.host import usable_cores
 from lucid_yolo.geometry.points import make_anchor_points
@@ -19,11 +20,12 @@ from lucid_yolo.kernels.augment import draw_images
 from lucid_yolo.kernels.augment.planned_batch import TrainBatch
 from lucid_yolo.kernels.launch import rehearsal
 from lucid_yolo.models.head import BRANCHES
+from lucid_yolo.models.network import convolution_weights
 from lucid_yolo.models.scales import STRIDES
 from lucid_yolo.optim.clip import clip_by_norm
 from lucid_yolo.optim.ema import ema_update
 from lucid_yolo.optim.musgd import MuSGD, MuSGDConfig
-from lucid_yolo.runtime.precision import ResolvedPrecision, forward_context
+from lucid_yolo.runtime.precision import HALF_DTYPES, ResolvedPrecision, forward_context
 from lucid_yolo.runtime.state import TrainState
 from lucid_yolo.structures import Batch, LossTerms, Prediction
 from lucid_yolo.tasks.task import Task
@@ -125,10 +127,12 @@ class TrainStep:
     def _plan_update(self) -> None:
         """Settle which parameters have gradients and which matrices are orthogonalised."""
         state = self.state
+        cast = set() if self.config.precision == "fp32" else set(convolution_weights(state.network))
+        self._cast_names = [name for name in state.layout.shapes if name in cast]
         trained = [name for name in state.layout.shapes if name not in state.frozen]
-        self._trained = [self._parameters[name] for name in trained]
+        by_dtype = [n for n in trained if n in cast], [n for n in trained if n not in cast]
         grads = state.layout.views(self._micro_grads)
-        self._grad_views = [grads[name] for name in trained]
+        self._trained = [(names, [grads[name] for name in names]) for names in by_dtype if names]
         if self.config.accumulate > 1:
             self._micro_grads.zero_()
         params = list(state.layout.views(state.params).items())
@@ -238,15 +242,15 @@ class TrainStep:
             Total loss, then every weighted term per branch.
         """
         state, config = self.state, self.config
-        images = self.images(batch)
+        images, weights = self.images(batch), self._cast_weights()
         with forward_context(config.precision, state.device):
-            prediction: Prediction = state.network(images)
+            prediction: Prediction = functional_call(state.network, weights, (images,))
         loss, terms = self._loss(self.task.criterion(prediction, batch.targets, self.points))
 
         self._drop_gradients()
         scaled = loss * state.loss_scale.squeeze() if config.precision == "fp16" else loss
         scaled.backward()  # type: ignore[no-untyped-call]
-        self._gather_gradients()
+        self._gather_gradients(self._parameters | weights)
         loss = loss.detach()
         state.flag.add_(loss * 0)
         return torch.cat((loss.view(1), terms.detach().flatten()))
@@ -303,9 +307,19 @@ class TrainStep:
         return (weighted.sum(1) * branch_weight).sum(), weighted
 
     @torch.no_grad()
-    def _gather_gradients(self) -> None:
-        grads = [parameter.grad for parameter in self._trained]
-        torch._foreach_copy_(self._grad_views, grads)  # type: ignore[arg-type]  # a missing gradient raises here
+    def _cast_weights(self) -> dict[str, Tensor]:
+        """Return the convolutions' weights in half precision, cast at once; autocast would cast each by itself."""
+        if not self._cast_names:
+            return {}
+        state, dtype = self.state, HALF_DTYPES[self.config.precision]
+        cast = state.params.to(dtype)
+        return {n: state.layout.view(n, cast).requires_grad_(n not in state.frozen) for n in self._cast_names}
+
+    @torch.no_grad()
+    def _gather_gradients(self, leaves: Mapping[str, Tensor]) -> None:
+        for names, views in self._trained:
+            grads = [leaves[name].grad for name in names]
+            torch._foreach_copy_(views, grads)  # type: ignore[arg-type]  # a missing gradient raises here
         if self.config.accumulate > 1:
             self.state.grads.add_(self._micro_grads, alpha=1 / self.config.accumulate)
 
