@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
+from lucid_yolo.data.dataset import open_split
+from lucid_yolo.engine import module as engine_module
 from lucid_yolo.engine.module import DetectorModule
 from lucid_yolo.evaluate import BoxMetrics
 from lucid_yolo.runtime import scoring
@@ -39,3 +43,26 @@ def test_a_fit_has_the_same_numbers(fit: Any, tmp_path: Path, monkeypatch: pytes
     assert not processes[0].is_alive()
     first, second = ((tmp_path / name / "metrics.csv").read_text(encoding="utf-8") for name in ("plain", "beside"))
     assert first == second
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({}, True),
+        ({"train_step": None}, False),
+        ({"device": torch.device("cpu")}, False),
+        ({"world_size": 2}, False),
+        ({"pays": False}, False),
+        ({"has_workers": False}, False),
+    ],
+    ids=["a fit on one GPU", "no fit", "CPU", "two ranks", "few images", "no workers"],
+)
+def test_where_a_second_process_is_started(
+    change: dict[str, Any], expected: bool, shapes_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = {"train_step": object(), "device": torch.device("cuda"), "world_size": 1, "pays": True, "has_workers": True}
+    case |= change
+    monkeypatch.setattr(engine_module, "pays_beside", lambda num_images: case["pays"])
+    monkeypatch.setattr(engine_module, "detector_data", lambda trainer: SimpleNamespace(**case))
+    fitted: Any = SimpleNamespace(trainer=SimpleNamespace(**case), **case)
+    assert DetectorModule._may_score_beside(fitted, open_split(shapes_root, "val")) is expected
