@@ -11,9 +11,8 @@ from lucid_yolo.data.synthetic import draw_shapes
 from lucid_yolo.decode.nms import MIN_SCORE
 from lucid_yolo.evaluate import ImageDetections
 from lucid_yolo.geometry.letterbox import letterbox
-from lucid_yolo.runtime import evaluation, scoring
+from lucid_yolo.runtime import evaluation
 from lucid_yolo.runtime.evaluation import SplitEvaluator
-from lucid_yolo.runtime.scoring import ScoringProcess
 from lucid_yolo.structures import Batch, Detections
 
 SIZE, BATCH, NUM = 64, 4, 30
@@ -105,21 +104,3 @@ def test_a_reset_forgets(split: DataSplit) -> None:
         evaluator.update(batch, found)
         evaluator.reset()
     assert evaluator.detections == {}
-
-
-@pytest.mark.parametrize("is_gone", [False, True], ids=["answers", "is gone"])
-def test_a_second_process_changes_nothing(split: DataSplit, is_gone: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scoring, "MIN_BESIDE", 1)
-    process = ScoringProcess(split.records, split.class_map)
-    assert process._connection.poll(120.0)
-    if is_gone:
-        process._process.kill()
-        process._process.join()
-    plain, beside = SplitEvaluator(split, SIZE), SplitEvaluator(split, SIZE, process)
-    for batch, found in batches(split):
-        plain.update(batch, found)
-        beside.update(batch, found)
-    expected, evaluation = plain.compute(), beside.compute()
-    process.close()
-    assert list(evaluation.metrics) == list(expected.metrics)
-    assert repr(evaluation.metrics) == repr(expected.metrics)

@@ -247,11 +247,6 @@ class DetectorDataModule(LightningDataModule):
         if self._train_loader is not None:
             self._position, self._train_loader = self._train_loader.position, None
 
-    @property
-    def has_workers(self) -> bool:
-        """Whether the loaders of this rank have processes of their own."""
-        return self._num_workers(self._attached_trainer(), is_light=False) > 0
-
     def write_accounts(self, run_dir: Path) -> None:
         """Write what became of every label row as JSON."""
         accounts = {name: split.account.to_dict() for name, split in self.splits.items()}

@@ -15,7 +15,6 @@ from torch import Tensor
 from typing_extensions import override
 
 from lucid_yolo.assign.task_aligned import AssignConfig
-from lucid_yolo.data.dataset import DataSplit
 from lucid_yolo.engine.batch_size import auto_batch_size, largest_capacity
 from lucid_yolo.engine.datamodule import detector_data
 from lucid_yolo.engine.eligibility import speed_obstacles
@@ -34,7 +33,6 @@ from lucid_yolo.runtime.detector import Detector
 from lucid_yolo.runtime.determinism import make_deterministic
 from lucid_yolo.runtime.evaluation import Evaluation, SplitEvaluator, check_classes
 from lucid_yolo.runtime.precision import PrecisionName, resolve_precision
-from lucid_yolo.runtime.scoring import ScoringProcess, pays_beside
 from lucid_yolo.runtime.speed import Speed, choose_speed
 from lucid_yolo.runtime.state import TrainState
 from lucid_yolo.runtime.step import StepConfig, TrainStep
@@ -139,7 +137,6 @@ class DetectorModule(LightningModule):
         self._is_random = False
         self._restored: dict[str, Any] | None = None
         self._evaluator: SplitEvaluator | None = None
-        self._beside: ScoringProcess | None = None
         self._detector: Detector | None = None
 
     @property
@@ -308,14 +305,7 @@ class DetectorModule(LightningModule):
         name = "test" if self.trainer.testing else "val"
         split = detector_data(self.trainer).splits[name]
         check_classes(self.meta.class_map, split.class_map)
-        if self._beside is None and self._may_score_beside(split):
-            self._beside = ScoringProcess(split.records, split.class_map)
-        self._evaluator = SplitEvaluator(split, self.meta.image_size_px, self._beside)
-
-    def _may_score_beside(self, split: DataSplit) -> bool:
-        """Return whether a second process pays: over the epochs of a fit, quick on one GPU, where workers can start."""
-        is_quick_fit = self.train_step is not None and self.device.type == "cuda" and self.trainer.world_size == 1
-        return is_quick_fit and pays_beside(len(split.records)) and detector_data(self.trainer).has_workers
+        self._evaluator = SplitEvaluator(split, self.meta.image_size_px)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         """Detect with both branches."""
@@ -383,14 +373,12 @@ class DetectorModule(LightningModule):
         self.train_step = None
 
     def release(self) -> None:
-        """Free recordings and what belongs to evaluations; the state stays."""
+        """Free recordings and what belongs to one evaluation; the state stays."""
         if self.train_step is not None:
             self.train_step.release()
         if self._detector is not None:
             self._detector.release()
-        if self._beside is not None:
-            self._beside.close()
-        self._detector = self._evaluator = self._beside = None
+        self._detector = self._evaluator = None
 
     def __getstate__(self) -> dict[str, Any]:
         self.release()

@@ -24,9 +24,8 @@ from lucid_yolo.engine.module import detector_module
 from lucid_yolo.evaluate.coco import ImageDetections
 from lucid_yolo.geometry.letterbox import letterbox
 from lucid_yolo.models.head import DEPLOYED
-from lucid_yolo.runtime.evaluation import Evaluation
+from lucid_yolo.runtime.evaluation import Evaluation, seen_records
 from lucid_yolo.runtime.evaluation_plots import EvaluationPlots, plot_evaluation
-from lucid_yolo.runtime.scoring import seen_records
 from lucid_yolo.structures import ImageRecord, target_capacity
 from lucid_yolo.viz import draw_batch, draw_training_batch, plot_labels, plot_training, save_png
 
@@ -99,7 +98,7 @@ def draw_evaluation(
         The plots, for a report; None if no image was evaluated.
     """
     found = evaluation.detections[DEPLOYED]
-    records = seen_records(split.records, found)
+    records = seen_records(split, found)
     if not records:
         return None
     plots = plot_evaluation(evaluation, split)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
@@ -16,15 +17,17 @@ from lucid_yolo.data.dataset import DataSplit
 from lucid_yolo.data.loader import EvalLoader
 from lucid_yolo.data.sources import PreparedSource
 from lucid_yolo.decode.nms import MIN_SCORE
-from lucid_yolo.evaluate.coco import BoxMetrics, ImageDetections
+from lucid_yolo.decode.one_to_one import MAX_DETECTIONS
+from lucid_yolo.evaluate.coco import BoxMetrics, ImageDetections, evaluate_boxes
 from lucid_yolo.geometry.letterbox import boxes_to_src, letterbox
 from lucid_yolo.models.head import BRANCHES
 from lucid_yolo.runtime.detector import ImageDetector
-from lucid_yolo.runtime.scoring import ScoringProcess, score_branch
-from lucid_yolo.structures import Batch, ClassMap, Detections
+from lucid_yolo.structures import Batch, ClassMap, Detections, ImageRecord
 
 MAX_WAITING = 1 << 22
 """Detections kept on the device before they are fetched: some 120 MB."""
+
+_log = logging.getLogger(__name__)
 
 PREFIXES = {"one_to_one": "val", "one_to_many": "val_o2m"}
 
@@ -98,13 +101,11 @@ class SplitEvaluator:
     Args:
         split: Images and annotations.
         image_size_px: Side of the network input.
-        beside: A process that scores the last branch while this one scores the others.
     """
 
-    def __init__(self, split: DataSplit, image_size_px: int, beside: ScoringProcess | None = None) -> None:
+    def __init__(self, split: DataSplit, image_size_px: int) -> None:
         self.split = split
         self.image_size_px = image_size_px
-        self.beside = beside
         self.reset()
 
     def reset(self) -> None:
@@ -141,11 +142,11 @@ class SplitEvaluator:
             detections: What to score instead of what was collected here, such as that of all ranks.
         """
         metrics, scored = {}, dict(self.detections if detections is None else detections)
-        beside = self.beside if len(scored) > 1 else None
-        asked = [branch for branch in list(scored)[-1:] if beside and beside.ask(branch, scored[branch])]
         for branch, rows in scored.items():
-            answer = beside.answer() if beside and branch in asked else None
-            metrics[branch] = answer or score_branch(branch, self.split.records, rows, self.split.class_map)
+            records = seen_records(self.split, rows)
+            if len(records) < len(self.split.records):
+                _log.warning("%s: scored on %d of %d images", branch, len(records), len(self.split.records))
+            metrics[branch] = evaluate_boxes(records, rows, self.split.class_map, MAX_DETECTIONS)
         return Evaluation(metrics, scored)
 
     def _fetch(self) -> None:
@@ -172,6 +173,17 @@ class SplitEvaluator:
             ImageDetections(record.image_id, *(column[start:end] for column in columns))
             for record, (start, end) in zip(records, pairwise([0, *ends]), strict=True)
         ]
+
+
+def seen_records(split: DataSplit, detections: Sequence[ImageDetections]) -> list[ImageRecord]:
+    """Return the images of a split that have a row of detections, be it empty, in the split's order.
+
+    Args:
+        split: The split.
+        detections: One row per image that was run.
+    """
+    seen = {row.image_id for row in detections}
+    return [record for record in split.records if record.image_id in seen]
 
 
 def check_classes(expected: ClassMap, found: ClassMap) -> None:

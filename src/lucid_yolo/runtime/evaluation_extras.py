@@ -12,8 +12,7 @@ from lucid_yolo.evaluate.bootstrap import Interval, draw_average_precision, draw
 from lucid_yolo.evaluate.comparison import compare_detections, intervals_of
 from lucid_yolo.evaluate.size_buckets import SizeBucket, evaluate_size_buckets
 from lucid_yolo.models.head import BRANCHES
-from lucid_yolo.runtime.evaluation import Evaluation
-from lucid_yolo.runtime.scoring import seen_records
+from lucid_yolo.runtime.evaluation import Evaluation, seen_records
 
 DEPLOYED_FIRST = BRANCHES[::-1]
 
@@ -62,7 +61,7 @@ def evaluation_extras(
     """
     buckets, intervals = dict[str, tuple[SizeBucket, ...]](), dict[str, Mapping[str, Interval]]()
     difference: Mapping[str, Interval] = {}
-    records = seen_records(split.records, next(iter(evaluation.detections.values())))
+    records = seen_records(split, next(iter(evaluation.detections.values())))
     if size_borders_src:
         for branch in [name for name in DEPLOYED_FIRST if name in evaluation.detections]:
             found = evaluation.detections[branch]

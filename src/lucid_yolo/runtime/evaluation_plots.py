@@ -13,8 +13,7 @@ from lucid_yolo.data.dataset import DataSplit
 from lucid_yolo.evaluate.confusion import ImageMatch, confusion_matrix, match_images
 from lucid_yolo.evaluate.curves import ConfidenceCurves, confidence_curves
 from lucid_yolo.models.head import DEPLOYED
-from lucid_yolo.runtime.evaluation import Evaluation
-from lucid_yolo.runtime.scoring import seen_records
+from lucid_yolo.runtime.evaluation import Evaluation, seen_records
 from lucid_yolo.viz import plot_confidence, plot_confusion, plot_precision_recall, save_png
 
 
@@ -56,7 +55,7 @@ def plot_evaluation(evaluation: Evaluation, split: DataSplit) -> EvaluationPlots
         split: The evaluated images.
     """
     found, names = evaluation.detections[DEPLOYED], split.class_map.names
-    records = seen_records(split.records, found)
+    records = seen_records(split, found)
     curves = confidence_curves(records, found, split.class_map)
     matches = match_images(records, found, split.class_map)
     counts = confusion_matrix(matches, len(names))
