@@ -244,7 +244,7 @@ class TrainStep:
         state, config = self.state, self.config
         images, weights = self.images(batch), self._cast_weights()
         with forward_context(config.precision, state.device):
-            prediction: Prediction = functional_call(state.network, weights, (images,))
+            prediction: Prediction = functional_call(state.network, weights, (images,), tie_weights=False)
         loss, terms = self._loss(self.task.criterion(prediction, batch.targets, self.points))
 
         self._drop_gradients()
