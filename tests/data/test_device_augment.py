@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from augment_cases import BATCH_SIZE, POLICIES, SIZE_PX, Pictures, has_fused_multiply_add, make_planner, make_records
-from lucid_yolo.data.device_pixels import ResidentPixels, StagedPixels
+from lucid_yolo.data.device_pixels import DevicePixels, ResidentPixels, StagedPixels, StreamedPixels
 from lucid_yolo.data.loader import TrainLoader, _one_ahead
 from lucid_yolo.data.makers import NumberMaker, PixelMaker, UncoloredMaker
 from lucid_yolo.data.plan import BatchPlan
@@ -25,6 +25,11 @@ from lucid_yolo.structures import Batch
 
 CPU = torch.device("cpu")
 RECORDS = make_records()
+KINDS: dict[str, Callable[[PreparedSource, torch.device], DevicePixels]] = {
+    "resident": ResidentPixels,
+    "staged": StagedPixels,
+    "streamed": StreamedPixels,
+}
 
 
 def plans(policy: AugmentPolicy) -> list[BatchPlan]:
@@ -49,10 +54,10 @@ def assert_same_codes(found: np.ndarray, expected: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@pytest.mark.parametrize("is_staged", [False, True])
-def test_the_device_draws_what_the_workers_would(name: str, is_staged: bool) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_device_draws_what_the_workers_would(name: str, kind: str) -> None:
     policy, prepared = POLICIES[name], Pictures(RECORDS, undecodable=[3])
-    kept = StagedPixels(prepared, CPU) if is_staged else ResidentPixels(prepared, CPU)
+    kept = KINDS[kind](prepared, CPU)
     source = TrainSource(NumberMaker(RECORDS, kept.positions, policy), kept)
     for plan in plans(policy):
         expected, found = PixelMaker(RECORDS, prepared)(plan), source.make(plan)
@@ -132,12 +137,21 @@ def test_a_batch_survives_its_parts() -> None:
     assert isinstance(Batch.restore(pixels.constants, pixels.tensors), Batch)
 
 
-def test_sources_beside_the_device_must_be_kept_prepared(tmp_path: object) -> None:
-    class NotKept(Pictures):
-        kept = None
-
-    with pytest.raises(ValueError, match="cache_prepared_train_images"):
-        StagedPixels(NotKept(RECORDS), CPU)
+def test_a_batch_of_another_size_gets_buffers_of_its_own() -> None:
+    source = TrainSource(
+        NumberMaker(RECORDS, (kept := StreamedPixels(Pictures(RECORDS), CPU)).positions, POLICIES["default"]), kept
+    )
+    sizes = []
+    for batch_size in (1, BATCH_SIZE):
+        blank = source.blank(batch_size, SIZE_PX, 64)
+        assert isinstance(blank, PlannedBatch)
+        assert blank.pixels is not None
+        sizes.append(len(blank.pixels))
+    assert sizes[1] == BATCH_SIZE * sizes[0]
+    for plan in plans(POLICIES["default"]):
+        assert source.attach is not None
+        attached, _ = source.attach(source.make(plan))
+        assert_same_codes(drawn_codes(attached, source), PixelMaker(RECORDS, Pictures(RECORDS))(plan).images.numpy())
 
 
 class Recorder:
@@ -161,27 +175,26 @@ def test_a_batch_is_sent_while_the_one_before_is_used() -> None:
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_a_loader_of_staged_sources_hands_out_what_one_of_resident_sources_does(
-    num_workers: int, tmp_path: Path
-) -> None:
+def test_a_loader_hands_out_the_same_wherever_its_sources_lie(num_workers: int, tmp_path: Path) -> None:
     records, policy = [], POLICIES["joined"]
     for index, record in enumerate(RECORDS):
         path = tmp_path / f"{index}.png"
         cv2.imwrite(str(path), Pictures(RECORDS)(index)[:, :, ::-1])
         height, width = Pictures(RECORDS).size_px(index)
         records.append(replace(record, path=str(path), height_src=height, width_src=width))
+    (tmp_path / "3.png").write_bytes(b"no picture")
     digests = []
-    for is_staged in (False, True):
-        prepared = PreparedSource(records, SIZE_PX, is_cache_prepared=True)
-        pixels = (StagedPixels if is_staged else ResidentPixels)(prepared, CPU)
+    for kind, make_pixels in KINDS.items():
+        prepared = PreparedSource(records, SIZE_PX, is_cache_prepared=kind == "staged")
+        pixels = make_pixels(prepared, CPU)
         source = TrainSource(NumberMaker(records, pixels.positions, policy), pixels)
         planner = make_planner(records, policy)
         loader = TrainLoader(planner, source.make, num_workers=num_workers, attach=source.attach, epoch_prefetch=True)
-        codes = [drawn_codes(batch, source).tobytes() for _ in range(3) for batch in loader]
+        parts = [drawn_codes(b, source).tobytes() + b.packed.numpy().tobytes() for _ in range(3) for b in loader]
         next(iter(loader), None)  # given up in the middle of an epoch
-        digests.append([hashlib.sha256(code).hexdigest() for code in codes])
+        digests.append([hashlib.sha256(part).hexdigest() for part in parts])
         loader.close()
         source.close()
         prepared.close()
     assert len(digests[0]) == 3 * planner.batches_per_epoch
-    assert digests[0] == digests[1]
+    assert digests[0] == digests[1] == digests[2]

@@ -15,7 +15,7 @@ from drawing_cases import cases, make_case
 
 from augment_cases import POLICIES, SIZE_PX, Pictures, make_planner, make_records
 from lucid_yolo.data.dataset import open_split
-from lucid_yolo.data.device_pixels import ResidentPixels, StagedPixels
+from lucid_yolo.data.device_pixels import ResidentPixels, StagedPixels, StreamedPixels
 from lucid_yolo.data.image import read_image
 from lucid_yolo.data.makers import NumberMaker, PixelMaker
 from lucid_yolo.data.plan import AugmentPolicy, TrainPlanner
@@ -79,23 +79,26 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_sources_sent_along_give_what_resident_ones_give(root: Path) -> None:
+@pytest.mark.parametrize("kind", [StagedPixels, StreamedPixels])
+def test_sources_sent_along_give_what_resident_ones_give(
+    root: Path, kind: type[StagedPixels] | type[StreamedPixels]
+) -> None:
     records, policy = open_split(root, "train").records, AugmentPolicy(mixup=0.5)
-    prepared = PreparedSource(records, 128, is_cache_prepared=True)
-    resident, staged = ResidentPixels(prepared, DEVICE), StagedPixels(prepared, DEVICE)
+    prepared = PreparedSource(records, 128, is_cache_prepared=kind is StagedPixels)
+    resident, sent = ResidentPixels(prepared, DEVICE), kind(prepared, DEVICE)
     planner = TrainPlanner(records, 128, policy, 4, 0, 20)
     try:
         for index in range(8):
             plan = planner.plan(index)
             first = NumberMaker(records, resident.positions, policy)(plan).to(DEVICE)
-            second, wait = staged.attach(NumberMaker(records, staged.positions, policy)(plan))
+            second, wait = sent.attach(NumberMaker(records, sent.positions, policy)(plan).pin_memory())
             wait()
             second = second.to(DEVICE)
             assert resident.resident is not None
             assert second.pixels is not None
             assert torch.equal(draw_images(first, resident.resident), draw_images(second, second.pixels))
     finally:
-        staged.close()
+        sent.close()
         prepared.close()
 
 

@@ -1,4 +1,4 @@
-"""Source images where the device can read them: on the device if they fit, else in page-locked memory of the host."""
+"""Source images for a device that draws: all of them on it if they fit, else those of a batch, sent along with it."""
 
 from __future__ import annotations
 
@@ -64,6 +64,9 @@ class SourcePositions:
         """True for a source that could not be read; its pixels are grey, its targets do not count."""
         return self._prepared.is_undecodable(source_index)
 
+    def pixels(self) -> None:
+        """None: they lie on the device."""
+
 
 class BatchPositions:
     """Where sources lie among the pixels that are sent along with one batch: one after another, each once.
@@ -93,6 +96,44 @@ class BatchPositions:
         """True for a source that could not be read."""
         return self._prepared.is_undecodable(source_index)
 
+    def pixels(self) -> UInt8[Tensor, " num_values"] | None:
+        """None: who sends the batch to the device finds them."""
+        return None
+
+
+class BatchSources(BatchPositions):
+    """The same, with the pixels: read when they are first asked about, by the process that makes the batch.
+
+    Args:
+        prepared: The sources.
+    """
+
+    def __init__(self, prepared: PreparedSource) -> None:
+        super().__init__(prepared)
+        self._images: dict[int, np.ndarray] = {}
+
+    def for_batch(self) -> SourceTable:
+        """Return the table to use for one batch."""
+        return BatchSources(self._prepared)
+
+    def is_undecodable(self, source_index: int) -> bool:
+        """True for a source that cannot be read."""
+        self._read(source_index)
+        return super().is_undecodable(source_index)
+
+    def pixels(self) -> UInt8[Tensor, " num_values"]:
+        """Return the pixels of every source that was located."""
+        values = torch.empty(self._end, dtype=torch.uint8)
+        for index, start in self._starts.items():
+            image = self._read(index)
+            values.numpy()[start : start + image.size] = image.reshape(-1)
+        return values
+
+    def _read(self, source_index: int) -> np.ndarray:
+        if source_index not in self._images:
+            self._images[source_index] = self._prepared(source_index)
+        return self._images[source_index]
+
 
 @runtime_checkable
 class DevicePixels(Protocol):
@@ -101,6 +142,10 @@ class DevicePixels(Protocol):
     @property
     def positions(self) -> SourcePositions | BatchPositions:
         """Where they lie; for worker processes."""
+
+    @property
+    def is_read_by_workers(self) -> bool:
+        """Whether the workers decode."""
 
     @property
     def resident(self) -> Tensor | None:
@@ -120,6 +165,8 @@ class ResidentPixels:
         prepared: The sources; those that cannot be decoded are known afterwards.
         device: Where to.
     """
+
+    is_read_by_workers = False
 
     def __init__(self, prepared: PreparedSource, device: torch.device) -> None:
         self.positions = SourcePositions(prepared)
@@ -147,48 +194,100 @@ class StagedPixels:
     """Prepared sources in the RAM cache, page-locked; those of a batch are copied while the one before is in use.
 
     Args:
-        prepared: The sources; they must be kept in RAM as prepared.
+        prepared: The sources, kept in RAM as prepared.
         device: Where to.
 
     Raises:
-        ValueError: The cache is not of that kind, or cannot be page-locked.
+        ValueError: The cache cannot be page-locked.
     """
 
+    is_read_by_workers = False
+    resident: Tensor | None = None
+
     def __init__(self, prepared: PreparedSource, device: torch.device) -> None:
-        if prepared.kept is None:
-            raise ValueError(
-                "augment_device gpu: the source images do not fit on the device, so they must be kept in RAM as "
-                "prepared; set cache_prepared_train_images: true"
-            )
+        assert prepared.kept is not None
         for _ in _read_ahead(prepared, range(len(prepared))):  # what cannot be decoded is known from here on
             pass
         self.positions = BatchPositions(prepared)
-        self.resident: Tensor | None = None
-        self._prepared, self._device = prepared, device
-        self._buffers: deque[Tensor] = deque()
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        self._prepared, self._buffers = prepared, _Buffers(device)
         self._locked = _page_lock(prepared.kept) if device.type == "cuda" else None  # last: close() unlocks it
 
     def attach(self, batch: PlannedBatch) -> Attached:
-        """Begin to copy the sources of a batch, beside what the current stream is doing.
-
-        Batches have one shape: the first settles how much can be sent.
-        """
+        """Begin to copy the sources of a batch, beside what the current stream is doing."""
         placements = batch.plan_field("placements").numpy().reshape(-1, 9)
         rows = placements[placements[:, 6] > placements[:, 4]]
         starts = dict(zip(rows[:, 8].tolist(), rows[:, 0].tolist(), strict=True))
-        if not self._buffers:
-            num_values = len(batch) * batch.num_layers * MAX_PLACEMENTS * batch.image_size_px**2 * 3
-            self._buffers.extend(torch.zeros((_NUM_BUFFERS, num_values), dtype=torch.uint8, device=self._device))
-        buffer = self._buffers[0]
-        self._buffers.rotate(-1)
+
+        def copy(buffer: Tensor) -> None:
+            for index, start in starts.items():
+                values = _as_tensor(self._prepared(index))
+                buffer[start : start + len(values)].copy_(values, non_blocking=True)
+
+        return self._buffers.fill(batch, copy)
+
+    def close(self) -> None:
+        """Give the memory back, when nothing is being copied any more."""
+        self._buffers.close()
+        if self._locked is not None:
+            torch.cuda.check_error(torch.cuda.cudart().cudaHostUnregister(self._locked))  # type: ignore[no-untyped-call]
+            self._locked = None
+
+
+class StreamedPixels:
+    """Sources that are kept nowhere: the workers decode those of a batch and send them along with its plan.
+
+    Args:
+        prepared: The sources.
+        device: Where to.
+    """
+
+    is_read_by_workers = True
+    resident: Tensor | None = None
+
+    def __init__(self, prepared: PreparedSource, device: torch.device) -> None:
+        self.positions = BatchSources(prepared)
+        self._buffers = _Buffers(device)
+        logger.info(
+            "%d source images, %.2f GiB, do not fit on %s: the workers decode those of each batch; with enough RAM "
+            "cache_prepared_train_images: true spares them that",
+            len(prepared),
+            int(prepared.sizes_px.prod(1).sum()) * 3 / 2**30,
+            device,
+        )
+
+    def attach(self, batch: PlannedBatch) -> Attached:
+        """Begin to copy the pixels that came with a batch, beside what the current stream is doing."""
+        values = batch.pixels
+        assert values is not None
+        return self._buffers.fill(batch, lambda buffer: buffer[: len(values)].copy_(values, non_blocking=True))
+
+    def close(self) -> None:
+        """Give the memory back, when nothing is being copied any more."""
+        self._buffers.close()
+
+
+class _Buffers:
+    """Two buffers on the device for the source pixels of a batch, in use and on the way by turns.
+
+    Args:
+        device: Where they are.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        self._buffers: deque[Tensor] = deque()
+
+    def fill(self, batch: PlannedBatch, copy: Callable[[Tensor], object]) -> Attached:
+        """Return the batch with the next buffer as its pixels; ``copy`` fills it beside the current stream."""
+        buffer = self._next(len(batch) * batch.num_layers * MAX_PLACEMENTS * batch.image_size_px**2 * 3)
         if self._stream is None:
-            self._copy(starts, buffer)
+            copy(buffer)
             return batch.with_pixels(buffer), _nothing_to_wait_for
         # Everything in the current stream up to here may read the buffer; what follows until the batch is used may not.
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._stream):
-            self._copy(starts, buffer)
+            copy(buffer)
         copied = self._stream.record_event()
         return batch.with_pixels(buffer), lambda: torch.cuda.current_stream(self._device).wait_event(copied)
 
@@ -197,14 +296,14 @@ class StagedPixels:
         if self._stream is not None:
             torch.cuda.synchronize(self._device)
         self._buffers.clear()
-        if self._locked is not None:
-            torch.cuda.check_error(torch.cuda.cudart().cudaHostUnregister(self._locked))  # type: ignore[no-untyped-call]
-            self._locked = None
 
-    def _copy(self, starts: dict[int, int], buffer: Tensor) -> None:
-        for index, start in starts.items():
-            values = _as_tensor(self._prepared(index))
-            buffer[start : start + len(values)].copy_(values, non_blocking=True)
+    def _next(self, num_values: int) -> Tensor:
+        """Return the buffer whose turn it is; new ones where batches get another shape."""
+        if not self._buffers or len(self._buffers[0]) != num_values:
+            self.close()
+            self._buffers.extend(torch.zeros((_NUM_BUFFERS, num_values), dtype=torch.uint8, device=self._device))
+        self._buffers.rotate(-1)
+        return self._buffers[-1]
 
 
 def _nothing_to_wait_for() -> None:

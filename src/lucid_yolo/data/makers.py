@@ -88,7 +88,7 @@ class Positions(Protocol):
 
 
 class NumberMaker:
-    """Makes batches without pixels: targets, and numbers that the device draws images from.
+    """Makes batches of numbers: targets, and plans that the device draws images from.
 
     Args:
         records: Images of the split.
@@ -106,11 +106,17 @@ class NumberMaker:
         writer = PlanWriter(len(plan.samples), size, plan.capacity, self.num_layers, self._has_masks)
         for slot, sample in enumerate(plan.samples):
             writer.write(slot, apply_to_targets(sample, self._records, sources), sources)
-        return writer.batch
+        return _with_pixels(writer.batch, sources)
 
     def blank(self, batch_size: int, image_size_px: int, capacity: int) -> PlannedBatch:
         """Return a batch of blanks; pixels that travel along are still to be attached."""
-        return PlanWriter(batch_size, image_size_px, capacity, self.num_layers, self._has_masks).batch
+        writer = PlanWriter(batch_size, image_size_px, capacity, self.num_layers, self._has_masks)
+        return _with_pixels(writer.batch, self._positions.for_batch())
+
+
+def _with_pixels(batch: PlannedBatch, sources: SourceTable) -> PlannedBatch:
+    pixels = sources.pixels()
+    return batch if pixels is None else batch.with_pixels(pixels)
 
 
 def num_layers(policy: AugmentPolicy) -> int:

@@ -10,7 +10,14 @@ import torch
 from torch import Tensor
 
 from lucid_yolo.data.cache import CacheKind
-from lucid_yolo.data.device_pixels import Attached, DevicePixels, ResidentPixels, StagedPixels, fits
+from lucid_yolo.data.device_pixels import (
+    Attached,
+    DevicePixels,
+    ResidentPixels,
+    StagedPixels,
+    StreamedPixels,
+    fits,
+)
 from lucid_yolo.data.makers import (
     AugmentDevice,
     BatchMaker,
@@ -45,6 +52,11 @@ class TrainSource:
     def attach(self) -> Callable[[Any], Attached] | None:
         """What adds to a batch the pixels that travel with it; None if none do."""
         return None if self.pixels is None or self.resident is not None else self.pixels.attach
+
+    @property
+    def has_light_workers(self) -> bool:
+        """Whether the workers neither decode nor resize."""
+        return self.pixels is not None and not self.pixels.is_read_by_workers
 
     def blank(self, batch_size: int, image_size_px: int, capacity: int) -> TrainBatch:
         """Return a batch of blanks, of the shapes that the batches have."""
@@ -81,7 +93,9 @@ def open_train_source(
     device_hsv: bool = False,
     is_resident: bool | None = None,
 ) -> TrainSource:
-    """Make ready to make batches; with ``augment_device`` ``gpu`` the source images go to the device or beside it.
+    """Make ready to make batches; with ``augment_device`` ``gpu`` the device draws them from source images.
+
+    These lie on the device, else in the RAM cache of prepared images, else the workers read them batch by batch.
 
     Args:
         records: Images of the split.
@@ -93,10 +107,11 @@ def open_train_source(
         is_resident: With ``gpu``, whether the source images go to the device; None looks whether they fit.
 
     Raises:
-        ValueError: The source images fit neither on the device nor in RAM.
+        ValueError: The RAM cache cannot be page-locked.
     """
     if augment_device == "gpu":
         is_resident = fits(prepared, device) if is_resident is None else is_resident
-        pixels = (ResidentPixels if is_resident else StagedPixels)(prepared, device)
+        kind = ResidentPixels if is_resident else StreamedPixels if prepared.kept is None else StagedPixels
+        pixels: DevicePixels = kind(prepared, device)
         return TrainSource(NumberMaker(records, pixels.positions, policy), pixels)
     return TrainSource((UncoloredMaker if device_hsv else PixelMaker)(records, prepared))

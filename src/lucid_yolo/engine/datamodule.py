@@ -153,7 +153,7 @@ class DetectorDataModule(LightningDataModule):
             self._train_loader = TrainLoader(
                 self.planner(),
                 source.make,
-                num_workers=self._num_workers(trainer, is_light=self.augment_device == "gpu"),
+                num_workers=self._num_workers(trainer, is_light=source.has_light_workers),
                 pin_memory=_is_on_cuda(trainer),
                 position=self._position,
                 epoch_prefetch=self.epoch_prefetch,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import numpy as np
+from torch import Tensor
 
 from lucid_yolo.data.augment.affine import output_to_canvas
 from lucid_yolo.data.augment.apply import MovedTargets, join
@@ -25,6 +26,9 @@ class SourceTable(Protocol):
 
     def is_undecodable(self, source_index: int) -> bool:
         """True for a source that could not be read; its pixels are grey, its targets do not count."""
+
+    def pixels(self) -> Tensor | None:
+        """Return the pixels of the sources that were located, where they travel with the batch; else None."""
 
 
 @dataclass(frozen=True)
