@@ -49,7 +49,8 @@ class DetectorDataModule(LightningDataModule):
         cache_train_images: Keep the images of a fit as uint8, one copy per machine: ``none``, ``ram`` or ``disk``.
         cache_prepared_train_images: Keep them after the resize to the network's size; alone it means ``ram``.
         augment_device: Where images are varied: ``cpu``, in the workers, or ``gpu``, in one kernel of the training
-            step, from source images that lie on the device if they fit, else in page-locked RAM. The same pixels.
+            step, from source images that lie on the device if they fit, else in page-locked RAM if they are kept there
+            as prepared, else are decoded by the workers for each batch. The same pixels.
         device_hsv: Leave only the colours to the device, where the workers do the rest.
         epoch_prefetch: Begin the next epoch's batches before the validation in between.
         source_format: Label format, where looking is not wanted.
