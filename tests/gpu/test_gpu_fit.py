@@ -9,6 +9,7 @@ import pytest
 import torch
 from lightning.pytorch import Callback, Trainer, seed_everything
 
+from lucid_yolo.data import device_pixels
 from lucid_yolo.data.plan import AugmentPolicy
 from lucid_yolo.data.synthetic import draw_shapes
 from lucid_yolo.engine.checkpoint import AtomicCheckpointIO, RunCheckpoint
@@ -120,3 +121,15 @@ def test_fits_with_images_from_the_device_are_equal(data_root: Path, tmp_path: P
     for name, value in plain.items():
         equal = torch.equal(value, accelerated[name]) if isinstance(value, torch.Tensor) else value == accelerated[name]
         assert equal, name
+
+
+def test_a_fit_is_the_same_wherever_its_source_images_lie(
+    data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, share, is_kept in (("resident", 0.4, False), ("staged", 0.0, True), ("streamed", 0.0, False)):
+        monkeypatch.setattr(device_pixels, "DEVICE_SHARE", share)
+        options = {"augment_device": "gpu", "cache_prepared_train_images": is_kept}
+        run_fit(data_root, tmp_path / name, "auto", "bf16", **options)
+    resident, *others = (result_of(tmp_path / name) for name in ("resident", "staged", "streamed"))
+    for other in others:
+        assert [key for key in resident if resident[key] != other[key]] == []
