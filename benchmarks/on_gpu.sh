@@ -8,7 +8,7 @@
 # DATA is a folder in YOLO layout. The package must be importable.
 set -uo pipefail
 
-part=$1 data=$2 out=$3
+part=$1 data=$(realpath -m "$2") out=$(realpath -m "$3")
 here=$(cd "$(dirname "$0")/.." && pwd)
 mkdir -p "$out"
 device_options=(--data.augment_device gpu --data.cache_prepared_train_images true --model.speed.fused_norm true)
@@ -18,7 +18,9 @@ fit=(--config detect --data.data_root "$data" "${device_options[@]}" --trainer.m
 case $part in
 tests)
     cd "$here" && python -m pytest -m gpu tests/gpu -q --durations=25 -p no:cacheprovider >"$out/tests.txt" 2>&1
+    status=$?
     tail -45 "$out/tests.txt"
+    exit $status
     ;;
 trials)
     python "$here/benchmarks/step_trials.py" 4 16 64 2>&1 | tee "$out/trials.txt"
@@ -33,7 +35,8 @@ fit)
             cd "$(mktemp -d)"
             pin=()
             [ "$cores" = all ] || pin=(taskset -c "$cores")
-            "${pin[@]}" python "$here/benchmarks/fit_phases.py" $trial "${fit[@]}" >"$out/fit_$cores$trial.txt" 2>&1
+            "${pin[@]}" python "$here/benchmarks/fit_phases.py" $trial "${fit[@]}" >"$out/fit_$cores$trial.txt" 2>&1 ||
+                { tail -5 "$out/fit_$cores$trial.txt" && exit 1; }
             echo "cores: $cores $trial"
             sed -n '/^{$/,$p' "$out/fit_$cores$trial.txt"
         done

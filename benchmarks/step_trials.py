@@ -239,6 +239,7 @@ def main() -> int:
         expected = ""
         for name, trial in trials.items():
             torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
             try:
                 with trial():
                     step, run = make_step(size)

@@ -138,9 +138,8 @@ def test_a_batch_survives_its_parts() -> None:
 
 
 def test_a_batch_of_another_size_gets_buffers_of_its_own() -> None:
-    source = TrainSource(
-        NumberMaker(RECORDS, (kept := StreamedPixels(Pictures(RECORDS), CPU)).positions, POLICIES["default"]), kept
-    )
+    pixels = StreamedPixels(Pictures(RECORDS), CPU)
+    source = TrainSource(NumberMaker(RECORDS, pixels.positions, POLICIES["default"]), pixels)
     sizes = []
     for batch_size in (1, BATCH_SIZE):
         blank = source.blank(batch_size, SIZE_PX, 64)

@@ -82,7 +82,7 @@ class BatchPositions:
 
     def for_batch(self) -> SourceTable:
         """Return the table to use for one batch."""
-        return BatchPositions(self._prepared)
+        return type(self)(self._prepared)
 
     def locate(self, source_index: int) -> tuple[int, int]:
         """Return (position of the first value, width in pixels) of a source."""
@@ -112,10 +112,6 @@ class BatchSources(BatchPositions):
         super().__init__(prepared)
         self._images: dict[int, np.ndarray] = {}
 
-    def for_batch(self) -> SourceTable:
-        """Return the table to use for one batch."""
-        return BatchSources(self._prepared)
-
     def is_undecodable(self, source_index: int) -> bool:
         """True for a source that cannot be read."""
         self._read(source_index)
@@ -123,11 +119,11 @@ class BatchSources(BatchPositions):
 
     def pixels(self) -> UInt8[Tensor, " num_values"]:
         """Return the pixels of every source that was located."""
-        values = torch.empty(self._end, dtype=torch.uint8)
+        values = np.empty(self._end, np.uint8)
         for index, start in self._starts.items():
             image = self._read(index)
-            values.numpy()[start : start + image.size] = image.reshape(-1)
-        return values
+            values[start : start + image.size] = image.reshape(-1)
+        return torch.from_numpy(values)
 
     def _read(self, source_index: int) -> np.ndarray:
         if source_index not in self._images:
