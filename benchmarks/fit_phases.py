@@ -1,9 +1,9 @@
 """Where the wall time of a complete fit goes, from the start of the process to its end.
 
-``python benchmarks/fit_phases.py [--warm_device] --config detect --data.data_root DATA --trainer.max_epochs 40``
+``python benchmarks/fit_phases.py [--warm_device] --config detect --data.data_root DATA``
 
 Takes the flags of ``lucid-yolo fit`` and prints JSON. ``--warm_device`` is a trial: a thread loads the device's
-libraries while labels are read.
+libraries beside the imports.
 """
 
 from __future__ import annotations
@@ -49,16 +49,19 @@ def timed(owner: Any, name: str, seconds: list[float]) -> None:
     setattr(owner, name, wrapper)
 
 
-def load_libraries(device: Any) -> None:
+def load_libraries(stages: dict[str, float]) -> None:
     """Run a convolution and a product forward and backward, so that their libraries are loaded."""
     import torch
 
+    device = torch.device("cuda")
     x = torch.ones(1, 16, 32, 32, device=device, dtype=torch.bfloat16).to(memory_format=torch.channels_last)
+    stages["device there"] = now()
     weight = torch.ones(16, 16, 3, 3, device=device, dtype=torch.bfloat16, requires_grad=True)
     torch.nn.functional.conv2d(x, weight).sum().backward()
     for dtype in (torch.float32, torch.bfloat16):
         torch.ones(64, 64, device=device, dtype=dtype) @ torch.ones(64, 64, device=device, dtype=dtype)
     torch.cuda.synchronize(device)
+    stages["libraries loaded"] = now()
 
 
 def main() -> int:
@@ -74,14 +77,19 @@ def main() -> int:
     import torch
 
     stages["torch imported"] = now()
+    from lucid_yolo.runtime.determinism import make_deterministic
+
+    if is_warming:
+        make_deterministic()
+        threading.Thread(target=load_libraries, args=(stages,), daemon=True).start()
     from lightning.pytorch import Callback, Trainer
 
     stages["lightning imported"] = now()
+    from lucid_yolo.cli.errors import run_command
     from lucid_yolo.cli.trainer import start
     from lucid_yolo.engine.datamodule import DetectorDataModule
     from lucid_yolo.engine.module import DetectorModule
     from lucid_yolo.graphs.runner import ReplayRunner
-    from lucid_yolo.runtime.determinism import make_deterministic
     from lucid_yolo.runtime.evaluation import SplitEvaluator
 
     stages["package imported"] = now()
@@ -94,10 +102,6 @@ def main() -> int:
 
     def setup(data: Any, stage: str) -> None:
         stages["labels begin"] = now()
-        if is_warming:
-            make_deterministic()
-            device = data.trainer.strategy.root_device
-            threading.Thread(target=load_libraries, args=(device,), daemon=True).start()
         read_labels(data, stage)
         stages["labels end"] = now()
 
@@ -137,7 +141,7 @@ def main() -> int:
             stages["training ends"] = now()
 
     phases = Phases()
-    start(["fit", *flags], [phases])
+    code = run_command(lambda: bool(start(["fit", *flags], [phases]).trainer.interrupted))
     stages["fit ends"] = now()
     epochs = [{k: round(v - e["begin"], 3) for k, v in e.items() if k != "begin"} for e in phases.epochs]
     later = epochs[1:] or epochs
@@ -149,8 +153,8 @@ def main() -> int:
         "first epoch": epochs[0],
         "median of later epochs": summary | {"between epochs": round(median(gaps), 3) if gaps else 0.0},
     }
-    print(json.dumps(report, indent=1))
-    return 0
+    print(json.dumps(report, indent=1), flush=True)
+    return code
 
 
 if __name__ == "__main__":

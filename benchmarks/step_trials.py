@@ -7,11 +7,12 @@ Each trial says its time on a resident batch and whether it ends in the bytes of
 
 from __future__ import annotations
 
+import gc
 import re
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 from unittest import mock
 
@@ -21,9 +22,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from lucid_yolo.bench.compare import sha256_of
 from lucid_yolo.bench.step import StepBench, _step, median_ms, synthetic_batch
-from lucid_yolo.models.head import Head
-from lucid_yolo.optim.musgd import MuSGD
-from lucid_yolo.optim.newton_schulz import newton_schulz
+from lucid_yolo.graphs import streams
 from lucid_yolo.runtime.determinism import make_deterministic
 from lucid_yolo.runtime.step import TrainStep
 from lucid_yolo.tasks import DetectTask
@@ -36,70 +35,10 @@ def is_recording() -> bool:
     return bool(torch.cuda.current_stream() != torch.cuda.default_stream())
 
 
-class SideBySide:
-    """Runs functions on streams of their own where a recording is made, one after another elsewhere.
-
-    Args:
-        num_streams: How many at a time.
-    """
-
-    def __init__(self, num_streams: int) -> None:
-        self._streams = [torch.cuda.Stream() for _ in range(num_streams)]
-
-    def __call__(self, functions: Sequence[Callable[[], Any]]) -> list[Any]:
-        if not is_recording():
-            return [function() for function in functions]
-        here = torch.cuda.current_stream()
-        results: list[Any] = [None] * len(functions)
-        used = self._streams[: len(functions)]
-        for stream in used:
-            stream.wait_stream(here)
-        for index, function in enumerate(functions):
-            with torch.cuda.stream(used[index % len(used)]):
-                results[index] = function()
-        for stream in used:
-            here.wait_stream(stream)
-        return results
-
-
 @contextmanager
-def head_side_by_side(num_streams: int) -> Iterator[None]:
-    """Run the stems of both branches side by side; their backward passes follow."""
-    run = SideBySide(num_streams)
-
-    def forward(self: Head, maps: Sequence[Tensor], branches: Sequence[str]) -> dict[str, Tensor]:
-        stems = [
-            (branch, name, level)
-            for branch in branches
-            for name in self.branches[branch].stems
-            for level in range(len(maps))
-        ]
-        outputs = run([lambda b=b, n=n, i=i: self.branches[b].stems[n][i](maps[i]) for b, n, i in stems])
-        rows = dict(zip(stems, outputs, strict=True))
-        names = list(self.branches[branches[0]].stems)
-        levels = range(len(maps))
-        return {n: torch.cat([torch.cat([rows[b, n, i] for i in levels], 1) for b in branches]) for n in names}
-
-    with mock.patch.object(Head, "forward", forward):
-        yield
-
-
-@contextmanager
-def update_side_by_side(num_streams: int) -> Iterator[None]:
-    """Orthogonalise the batches of matrices side by side."""
-    run = SideBySide(num_streams)
-
-    def orthogonalize(self: MuSGD, update: Tensor) -> Tensor:
-        padded = torch.cat((update, update.new_zeros(1)))
-
-        def one(batch: Any) -> Tensor:
-            matrices = padded.index_select(0, batch.source_index).view(batch.shape)
-            return (newton_schulz(matrices) * batch.scale).view(-1)
-
-        parts = run([lambda b=b: one(b) for b in self._batches])
-        return torch.cat([update.new_zeros(1), *parts]).index_select(0, self._return_index)
-
-    with mock.patch.object(MuSGD, "orthogonalize", orthogonalize):
+def on_streams(number: int) -> Iterator[None]:
+    """Let the recording use this many streams beside its own; with one, everything runs one after another."""
+    with mock.patch.object(streams, "MAX_STREAMS", number):
         yield
 
 
@@ -179,23 +118,6 @@ def weight_gradients_beside(window: int, num_streams: int = 1) -> Iterator[None]
         yield
 
 
-@contextmanager
-def as_it_is() -> Iterator[None]:
-    yield
-
-
-@contextmanager
-def both(num_streams: int) -> Iterator[None]:
-    with head_side_by_side(num_streams), update_side_by_side(num_streams):
-        yield
-
-
-@contextmanager
-def everything(num_streams: int, window: int) -> Iterator[None]:
-    with both(num_streams), weight_gradients_beside(window):
-        yield
-
-
 def make_step(batch_size: int) -> tuple[TrainStep, Callable[[], object]]:
     device = torch.device("cuda")
     step = _step(StepBench(fused_norm=True), DetectTask(NUM_CLASSES, assignment="auto"), device, None)
@@ -226,18 +148,17 @@ def main() -> int:
     sizes = [int(word) for word in sys.argv[1:]] or [4, 16, 64]
     make_deterministic()
     trials: dict[str, Callable[[], Any]] = {
-        "as it is": as_it_is,
-        "head on 12 streams": lambda: head_side_by_side(12),
-        "head on 4 streams": lambda: head_side_by_side(4),
-        "update on 4 streams": lambda: update_side_by_side(4),
-        "head on 12, update on 4": lambda: both(12),
-        "weight gradients beside, window 8": lambda: weight_gradients_beside(8),
-        "weight gradients beside, window 32, 4 streams": lambda: weight_gradients_beside(32, 4),
-        "all": lambda: everything(12, 16),
+        "as it is": nullcontext,
+        "one after another": lambda: on_streams(1),
+        "on 4 streams": lambda: on_streams(4),
+        "on 8 streams": lambda: on_streams(8),
+        "weight gradients beside, window 16": lambda: weight_gradients_beside(16),
     }
     for size in sizes:
         expected = ""
         for name, trial in trials.items():
+            step = run = None
+            gc.collect()
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
             try:

@@ -15,7 +15,7 @@ import torch
 from lucid_yolo.data.augment.apply import apply_plan
 from lucid_yolo.data.cache import CacheKind
 from lucid_yolo.data.host import usable_cores
-from lucid_yolo.data.loader import EvalLoader, TrainLoader, default_num_workers
+from lucid_yolo.data.loader import EvalLoader, ResidentEvalLoader, TrainLoader, default_num_workers
 from lucid_yolo.data.makers import PixelMaker
 from lucid_yolo.data.plan import AugmentPolicy, TrainPlanner, letterbox_plan
 from lucid_yolo.data.sources import PreparedSource
@@ -191,6 +191,16 @@ def test_evaluation_sees_every_image_once_in_one_shape(
     assert indices == [*range(11), *[-1] * (len(indices) - 11)]
     assert all(batch.targets.is_padded.all() for batch in ordered)
     assert (torch.cat([batch.images for batch in ordered])[11:] == 114).all()
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_evaluation_batches_that_are_kept_are_those_of_the_loader(records: list[ImageRecord], rank: int) -> None:
+    prepared, ranks = PreparedSource(records, SIZE), {"world_size": 2, "rank": rank}
+    loader = EvalLoader(records, prepared, 4, num_workers=0, **ranks)
+    kept = ResidentEvalLoader(records, prepared, 4, torch.device("cpu"), **ranks)
+    assert len(kept) == len(loader)
+    for _ in range(2):
+        assert [digest(batch) for batch in kept] == [digest(batch) for batch in loader]
 
 
 def test_evaluation_repeats_and_shows_the_letterboxed_image(records: list[ImageRecord]) -> None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import ctypes
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import islice
+from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -15,16 +13,17 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from lucid_yolo.data import host
 from lucid_yolo.data.augment.planned import SourceTable
+from lucid_yolo.data.read_ahead import read_ahead
 from lucid_yolo.data.records import SharedArray
 from lucid_yolo.data.sources import PreparedSource
 from lucid_yolo.kernels.augment.planned_batch import MAX_PLACEMENTS, PlannedBatch
 
 DEVICE_SHARE = 0.4
 """Share of the device's free memory that source images may take; the rest is for training."""
+EVAL_SHARE = 0.05
+"""The same for evaluation images."""
 
-_AHEAD_PER_CORE = 4
 _NUM_BUFFERS = 2
 _READ_ONLY = 0x08  # cudaHostRegisterReadOnly
 
@@ -168,7 +167,7 @@ class ResidentPixels:
         self.positions = SourcePositions(prepared)
         pixels = torch.empty(self.positions.num_values, dtype=torch.uint8, device=device)
         start = 0
-        for image in _read_ahead(prepared, range(len(self.positions))):
+        for image in read_ahead(prepared, range(len(self.positions))):
             values = _as_tensor(image)
             pixels[start : start + len(values)].copy_(values)
             start += len(values)
@@ -202,7 +201,7 @@ class StagedPixels:
 
     def __init__(self, prepared: PreparedSource, device: torch.device) -> None:
         assert prepared.kept is not None
-        for _ in _read_ahead(prepared, range(len(prepared))):  # what cannot be decoded is known from here on
+        for _ in read_ahead(prepared, range(len(prepared))):  # what cannot be decoded is known from here on
             pass
         self.positions = BatchPositions(prepared)
         self._prepared, self._buffers = prepared, _Buffers(device)
@@ -247,7 +246,7 @@ class StreamedPixels:
             "%d source images, %.2f GiB, do not fit on %s: the workers decode those of each batch; with enough RAM "
             "cache_prepared_train_images: true spares them that",
             len(prepared),
-            int(prepared.sizes_px.prod(1).sum()) * 3 / 2**30,
+            prepared.num_values / 2**30,
             device,
         )
 
@@ -306,12 +305,12 @@ def _nothing_to_wait_for() -> None:
     pass
 
 
-def fits(prepared: PreparedSource, device: torch.device) -> bool:
-    """True when all sources leave a device enough memory to train."""
+def fits(num_bytes: int, device: torch.device, share: float = DEVICE_SHARE) -> bool:
+    """True when images take no more than a share of a device's free memory; always on a CPU."""
     if device.type != "cuda":
         return True
     free, _ = torch.cuda.mem_get_info(device)
-    return int(prepared.sizes_px.prod(1).sum()) * 3 <= DEVICE_SHARE * free
+    return num_bytes <= share * free
 
 
 def _page_lock(values: np.ndarray) -> int:
@@ -324,18 +323,6 @@ def _page_lock(values: np.ndarray) -> int:
             f"{code}); use augment_device: cpu"
         )
     return address
-
-
-def _read_ahead(prepared: PreparedSource, indices: Iterable[int]) -> Iterator[np.ndarray]:
-    """Yield sources in order, read by threads that stay a few images ahead."""
-    cores, rest = host.usable_cores(), iter(indices)
-    with ThreadPoolExecutor(cores) as pool:
-        first = islice(rest, cores * _AHEAD_PER_CORE)
-        pending: deque[Future[np.ndarray]] = deque(pool.submit(prepared, index) for index in first)
-        while pending:
-            image = pending.popleft().result()
-            pending.extend(pool.submit(prepared, index) for index in islice(rest, 1))
-            yield image
 
 
 def _as_tensor(image: np.ndarray) -> Tensor:

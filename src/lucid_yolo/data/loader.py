@@ -23,6 +23,7 @@ from lucid_yolo.data.device_pixels import Attached
 from lucid_yolo.data.host import usable_cores
 from lucid_yolo.data.makers import BatchMaker
 from lucid_yolo.data.plan import TrainPlanner
+from lucid_yolo.data.read_ahead import read_ahead
 from lucid_yolo.data.records import SharedRecords
 from lucid_yolo.data.sources import PreparedSource
 from lucid_yolo.data.worker_server import worker_context
@@ -166,16 +167,11 @@ class EvalLoader:
         world_size: int = 1,
         rank: int = 0,
     ) -> None:
-        if batch_size < 1:
-            raise ValueError(f"batch_size: expected at least 1, found {batch_size}")
-        if not 0 <= rank < world_size:
-            raise ValueError(f"rank: expected 0 <= rank < world_size, found rank {rank} of {world_size}")
-        self._num_batches = -(-len(records) // (batch_size * world_size))
-        indices = range(rank, self._num_batches * world_size, world_size)
-        self._pool = _WorkerPool(_EvalBatches(records, prepared, batch_size), indices, num_workers, pin_memory)
+        self._indices = _eval_batch_indices(len(records), batch_size, world_size, rank)
+        self._pool = _WorkerPool(_EvalBatches(records, prepared, batch_size), self._indices, num_workers, pin_memory)
 
     def __len__(self) -> int:
-        return self._num_batches
+        return len(self._indices)
 
     def __iter__(self) -> Iterator[Batch]:
         return iter(self._pool)
@@ -183,6 +179,61 @@ class EvalLoader:
     def close(self) -> None:
         """Stop the workers; another iteration starts new ones."""
         self._pool.close()
+
+
+class ResidentEvalLoader:
+    """The batches of :class:`EvalLoader`, made once and kept on a device; they are only read.
+
+    Args:
+        records: Images of the split; may be empty.
+        prepared: Their pixels.
+        batch_size: Images per batch, at least 1.
+        device: Where they are kept.
+        world_size: Number of ranks.
+        rank: This rank, [0, world_size).
+
+    Raises:
+        ValueError: ``batch_size`` or ``rank`` is out of range.
+    """
+
+    def __init__(
+        self,
+        records: Sequence[ImageRecord],
+        prepared: PreparedSource,
+        batch_size: int,
+        device: torch.device,
+        *,
+        world_size: int = 1,
+        rank: int = 0,
+    ) -> None:
+        indices = _eval_batch_indices(len(records), batch_size, world_size, rank)
+        make = _EvalBatches(records, prepared, batch_size).__getitem__
+        self._batches = [batch.to(device) for batch in read_ahead(make, indices, ahead_per_core=1)]
+
+    @staticmethod
+    def num_bytes(num_images: int, image_size_px: int, world_size: int = 1) -> int:
+        """Return the bytes of the images that a rank keeps, roughly."""
+        return -(-num_images // world_size) * image_size_px**2 * 3
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return iter(self._batches)
+
+    def close(self) -> None:
+        """Give the device's memory back."""
+        self._batches = []
+
+
+def _eval_batch_indices(num_images: int, batch_size: int, world_size: int, rank: int) -> range:
+    """Return the batches of a rank; ranks take turns and have the same number."""
+    if batch_size < 1:
+        raise ValueError(f"batch_size: expected at least 1, found {batch_size}")
+    if not 0 <= rank < world_size:
+        raise ValueError(f"rank: expected 0 <= rank < world_size, found rank {rank} of {world_size}")
+    num_turns = -(-num_images // (batch_size * world_size))
+    return range(rank, num_turns * world_size, world_size)
 
 
 class _TrainBatches(Dataset[TrainBatch]):

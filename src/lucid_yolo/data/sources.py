@@ -85,6 +85,11 @@ class PreparedSource:
         return np.array([self.size_px(i) for i in range(len(self))], np.int64).reshape(-1, 2)
 
     @property
+    def num_values(self) -> int:
+        """Values, so bytes, of all prepared images."""
+        return int(self.sizes_px.prod(1).sum()) * 3
+
+    @property
     def kept(self) -> np.ndarray | None:
         """All values of the RAM cache of prepared images in a row; None if there is none."""
         return None if self._cache is None or not self._is_kept_prepared else self._cache.pixels

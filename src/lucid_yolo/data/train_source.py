@@ -110,7 +110,7 @@ def open_train_source(
         ValueError: The RAM cache cannot be page-locked.
     """
     if augment_device == "gpu":
-        is_resident = fits(prepared, device) if is_resident is None else is_resident
+        is_resident = fits(prepared.num_values, device) if is_resident is None else is_resident
         kind = ResidentPixels if is_resident else StreamedPixels if prepared.kept is None else StagedPixels
         pixels: DevicePixels = kind(prepared, device)
         return TrainSource(NumberMaker(records, pixels.positions, policy), pixels)

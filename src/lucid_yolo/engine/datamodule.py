@@ -15,8 +15,8 @@ from typing_extensions import override
 
 from lucid_yolo.data.cache import CacheKind
 from lucid_yolo.data.dataset import DataSplit, SourceFormat, open_split, read_class_map
-from lucid_yolo.data.device_pixels import fits
-from lucid_yolo.data.loader import EvalLoader, TrainLoader, default_num_workers
+from lucid_yolo.data.device_pixels import EVAL_SHARE, fits
+from lucid_yolo.data.loader import EvalLoader, ResidentEvalLoader, TrainLoader, default_num_workers
 from lucid_yolo.data.makers import AugmentDevice
 from lucid_yolo.data.plan import AugmentPolicy, TrainPlanner
 from lucid_yolo.data.records import SharedRecords
@@ -98,7 +98,7 @@ class DetectorDataModule(LightningDataModule):
         self.splits: dict[str, DataSplit] = {}
         self._train_loader: TrainLoader | None = None
         self._train_source: TrainSource | None = None
-        self._open_resources: list[TrainLoader | EvalLoader | PreparedSource | TrainSource] = []
+        self._open_resources: list[TrainLoader | EvalLoader | ResidentEvalLoader | PreparedSource | TrainSource] = []
         self._position = 0
 
     @property
@@ -181,7 +181,7 @@ class DetectorDataModule(LightningDataModule):
                 if is_set and (missing := missing_for_kernel(device)):
                     raise ValueError(f"data.{option} cannot be honoured: {missing}")
             uncached = PreparedSource(records, self._image_size_px())
-            is_resident = self.augment_device == "gpu" and fits(uncached, device)
+            is_resident = self.augment_device == "gpu" and fits(uncached.num_values, device)
             is_cached = not is_read_once(is_resident, self.cache_train_images, trainer.world_size)
             if not is_cached and (self.cache_train_images != "none" or self.cache_prepared_train_images):
                 _log.info("the training images go to %s at once and are not kept in RAM", device)
@@ -214,11 +214,11 @@ class DetectorDataModule(LightningDataModule):
             sampling=self.sampling,
         )
 
-    def val_dataloader(self) -> EvalLoader | list[Any]:
+    def val_dataloader(self) -> EvalLoader | ResidentEvalLoader | list[Any]:
         """Return the validation loader; empty without a validation split."""
         return self._eval_loader("val") if "val" in self.splits else []
 
-    def test_dataloader(self) -> EvalLoader:
+    def test_dataloader(self) -> EvalLoader | ResidentEvalLoader:
         """Return the test loader."""
         return self._eval_loader("test")
 
@@ -264,18 +264,27 @@ class DetectorDataModule(LightningDataModule):
         _log.info("%s labels, read as %s\n%s", name, split.source_format, split.account.to_table())
         return split
 
-    def _eval_loader(self, name: str) -> EvalLoader:
-        trainer, records = self._attached_trainer(), self._shared_records(name)
-        prepared = self._prepared(records, is_cached=trainer.state.fn == "fit")
-        loader = EvalLoader(
-            records,
-            prepared,
-            self.eval_batch_size,
-            num_workers=self._num_workers(trainer, is_light=prepared.kept is not None),
-            pin_memory=_is_on_cuda(trainer),
-            world_size=trainer.world_size,
-            rank=trainer.global_rank,
-        )
+    def _eval_loader(self, name: str) -> EvalLoader | ResidentEvalLoader:
+        """Return a split's loader; validation images of a fit stay on a device that holds its training images."""
+        trainer, records, size = self._attached_trainer(), self._shared_records(name), self._image_size_px()
+        ranks = {"world_size": trainer.world_size, "rank": trainer.global_rank}
+        device, is_fit = trainer.strategy.root_device, trainer.state.fn == "fit"
+        num_bytes = ResidentEvalLoader.num_bytes(len(records), size, trainer.world_size)
+        loader: EvalLoader | ResidentEvalLoader
+        if is_fit and self.augment_device == "gpu" and fits(num_bytes, device, EVAL_SHARE):
+            prepared = self._prepared(records, is_cached=self.cache_train_images == "disk")
+            loader = ResidentEvalLoader(records, prepared, self.eval_batch_size, device, **ranks)
+            _log.info("%d %s images, %.2f GiB, lie on %s", len(records), name, num_bytes / 2**30, device)
+        else:
+            prepared = self._prepared(records, is_cached=is_fit)
+            loader = EvalLoader(
+                records,
+                prepared,
+                self.eval_batch_size,
+                num_workers=self._num_workers(trainer, is_light=prepared.kept is not None),
+                pin_memory=_is_on_cuda(trainer),
+                **ranks,
+            )
         self._open_resources.append(loader)
         return loader
 

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from lucid_yolo.graphs.blame import ModuleTrace
 from lucid_yolo.graphs.signature import Signature, signature_of
+from lucid_yolo.graphs.streams import streams_allowed
 
 WARMUP_RUNS = 2
 """Eager runs before a capture: the first loads libraries, compiles kernels and fills caches, which may wait for the
@@ -101,7 +102,8 @@ class ReplayRunner:
     """Records the function at the first call of each signature and replays it afterwards.
 
     Inputs are copied into the recording's own buffers, outputs are copied out, so nothing aliases between calls.
-    Recordings share one memory pool and one stream, which also runs the warm-up. The default random generator of the
+    Recordings share one memory pool and one stream, which also runs the warm-up; what the function puts
+    :func:`~lucid_yolo.graphs.streams.side_by_side` runs on streams beside it. The default random generator of the
     device, and those given, advance from replay to replay as they would eagerly.
 
     Args:
@@ -179,7 +181,12 @@ class ReplayRunner:
         graph = torch.cuda.CUDAGraph()
         for generator in self._generators:
             graph.register_generator_state(generator)
-        with ModuleTrace(self._names) as trace, self._restored_state(device), _collector_held():
+        with (
+            ModuleTrace(self._names) as trace,
+            self._restored_state(device),
+            _collector_held(),
+            streams_allowed(device),
+        ):
             try:
                 self._warm_up(signature.key, static)
                 with torch.cuda.graph(graph, self._pool, self._stream, "thread_local"):

@@ -7,14 +7,17 @@ Source: arXiv:2606.03748 Sec. 3.2 (two branches, four direct distances); stem sh
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import cast
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from lucid_yolo.graphs import side_by_side
 from lucid_yolo.models.blocks import ConvNormAct
 
 BRANCHES = ("one_to_many", "one_to_one")
@@ -104,13 +107,13 @@ class Branch(nn.Module):
             {spec.name: nn.ModuleList(_stem(spec, channels) for channels in in_channels) for spec in stems}
         )
 
-    def forward(self, maps: Sequence[Float[Tensor, "B _ _ _"]]) -> dict[str, Float[Tensor, "B A _"]]:
-        """Return ``[B, A, values]`` per stem, the levels in a row, finest first."""
-        outputs: dict[str, Tensor] = {}
-        for name, levels in self.stems.items():
-            assert isinstance(levels, nn.ModuleList)
-            outputs[name] = torch.cat([stem(x) for stem, x in zip(levels, maps, strict=True)], 1)
-        return outputs
+    def stems_on(self, maps: Sequence[Float[Tensor, "B _ _ _"]]) -> list[Callable[[], Float[Tensor, "B HW _"]]]:
+        """Return every stem on its map, to be called: stem by stem, the levels in a row, finest first."""
+        return [
+            partial(stem, x)
+            for levels in self.stems.values()
+            for stem, x in zip(cast(nn.ModuleList, levels), maps, strict=True)
+        ]
 
 
 class Head(nn.Module):
@@ -134,7 +137,9 @@ class Head(nn.Module):
             maps: Neck maps, finest first.
             branches: Names out of :data:`BRANCHES`.
         """
-        outputs = [self.branches[name](maps) for name in branches]
+        chosen = [cast(Branch, self.branches[name]) for name in branches]
+        rows = iter(side_by_side([stem for branch in chosen for stem in branch.stems_on(maps)], saved=maps))
+        outputs = [{key: torch.cat([next(rows) for _ in maps], 1) for key in branch.stems} for branch in chosen]
         if len(outputs) == 1:
-            return dict(outputs[0])
+            return outputs[0]
         return {key: torch.cat([out[key] for out in outputs]) for key in outputs[0]}

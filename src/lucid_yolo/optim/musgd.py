@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from lucid_yolo.graphs import side_by_side
 from lucid_yolo.optim.groups import parameter_group
 from lucid_yolo.optim.newton_schulz import MatrixBatch, newton_schulz, plan_batches
 
@@ -42,6 +44,11 @@ class _PaddedBatch:
     source_index: Int[Tensor, " elements"]
     shape: tuple[int, int, int]
     scale: Float[Tensor, "n 1 1"]
+
+    def orthogonalize(self, padded: Float[Tensor, " n"]) -> Float[Tensor, " elements"]:
+        """Return the scaled orthogonalised matrices, given the flat update with a zero behind it."""
+        matrices = padded.index_select(0, self.source_index).view(self.shape)
+        return (newton_schulz(matrices) * self.scale).view(-1)
 
 
 class MuSGD:
@@ -84,11 +91,8 @@ class MuSGD:
             update: Flat matrix part; gaps between parameters hold zeros.
         """
         padded = torch.cat((update, update.new_zeros(1)))
-        parts = [update.new_zeros(1)]
-        for batch in self._batches:
-            matrices = padded.index_select(0, batch.source_index).view(batch.shape)
-            parts.append((newton_schulz(matrices) * batch.scale).view(-1))
-        return torch.cat(parts).index_select(0, self._return_index)
+        parts = side_by_side([partial(batch.orthogonalize, padded) for batch in self._batches])
+        return torch.cat((update.new_zeros(1), *parts)).index_select(0, self._return_index)
 
     def step(
         self,
