@@ -12,13 +12,13 @@ import triton
 from triton import knobs
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "kernels"))
-from norm_act_cases import LARGE_SHAPES, NAMES, SMALL_SHAPES, errors, run
+from norm_act_cases import LARGE_SHAPES, NAMES, SMALL_SHAPES, errors, fixed_error, run
 
 from lucid_yolo.bench.step import synthetic_batch
 from lucid_yolo.kernels.assignment import kernel as assignment_kernel
 from lucid_yolo.kernels.norm_act import kernel as norm_kernel
-from lucid_yolo.kernels.norm_act.kernel import norm_act_kernel
-from lucid_yolo.kernels.norm_act.reference import norm_act_reference
+from lucid_yolo.kernels.norm_act.kernel import norm_act_fixed_kernel, norm_act_kernel
+from lucid_yolo.kernels.norm_act.reference import norm_act_fixed_reference, norm_act_reference
 from lucid_yolo.models.network import Network, use_norm_kernel
 from lucid_yolo.optim.schedule import RunLength, ScheduleConfig, build_schedule
 from lucid_yolo.runtime.determinism import make_deterministic
@@ -35,6 +35,19 @@ def test_kernels_agree_with_float64(shape: tuple[int, ...], has_act: bool) -> No
     found = errors(norm_act_kernel, shape, has_act, torch.float32, "cuda")
     plain = errors(norm_act_reference, shape, has_act, torch.float32, "cuda")
     assert {name: error for name, error in found.items() if error > max(3e-5, 3 * plain[name])} == {}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("shape", [*SMALL_SHAPES, *LARGE_SHAPES], ids=str)
+def test_the_kernel_for_fixed_statistics_is_no_worse_than_the_plain_form(
+    shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    for has_act in (True, False):
+        found, plain = (
+            fixed_error(form, shape, has_act, dtype, "cuda")
+            for form in (norm_act_fixed_kernel, norm_act_fixed_reference)
+        )
+        assert found <= 1.5 * plain + 1e-5
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

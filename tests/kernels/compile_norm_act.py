@@ -23,10 +23,19 @@ TYPES = {"x": X, "grad": X, "y": X, "grad_x": X, **COUNTS}
 CONSTANTS = {"HAS_ACT": True, "BLOCK_R": 64, "BLOCK_C": 64, "BLOCK_P": 32}
 
 if __name__ == "__main__":
-    for name in ("moments", "merge", "apply", "reduce", "sum", "grad"):
+    for name, is_fixed in (
+        ("moments", False),
+        ("merge", False),
+        ("apply", False),
+        ("apply", True),
+        ("reduce", False),
+        ("sum", False),
+        ("grad", False),
+    ):
         function = getattr(kernel, f"_{name}_kernel")
         names = function.arg_names
-        signature = {n: "constexpr" if n in CONSTANTS else TYPES.get(n, F) for n in names}
-        source = ASTSource(function, signature, {n: CONSTANTS[n] for n in names if n in CONSTANTS})
+        constants = CONSTANTS | {"IS_FIXED": is_fixed}
+        signature = {n: "constexpr" if n in constants else TYPES.get(n, F) for n in names}
+        source = ASTSource(function, signature, {n: constants[n] for n in names if n in constants})
         ptx = triton.compile(source, target=GPUTarget("cuda", int(sys.argv[1]), 32)).asm["ptx"]
         print(name, "atomic" if "atom." in ptx or "red.global" in ptx else "no-atomic", len(ptx))

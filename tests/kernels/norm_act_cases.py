@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from lucid_yolo.kernels.norm_act.reference import norm_act_reference
+from lucid_yolo.kernels.norm_act.reference import norm_act_fixed_reference, norm_act_reference
 
 NAMES = ("output", "input gradient", "weight gradient", "bias gradient", "running mean", "running variance")
 SMALL_SHAPES = ((2, 16, 9, 7), (1, 3, 5, 5), (3, 80, 4, 4), (2, 1, 33, 9), (1, 8, 1, 2), (4, 8, 1, 1))
@@ -45,6 +45,19 @@ def run(
     return [y.detach(), x.grad, weight.grad, bias.grad, mean, var]
 
 
+def fixed_error(
+    form: Callable[..., Tensor], shape: tuple[int, ...], has_act: bool, dtype: torch.dtype, device: str
+) -> float:
+    """Return the largest error of a form with running statistics, as a share of the largest value."""
+    g = torch.Generator().manual_seed(sum(shape))
+    x = (torch.randn(shape, generator=g) * 3 + 20).to(dtype).contiguous(memory_format=torch.channels_last)
+    weight, bias, mean, var = (torch.rand(shape[1], generator=g) + 0.5 for _ in range(4))
+    found = form(*(t.to(device) for t in (x, weight, bias, mean * 20, var)), 1e-3, has_act)
+    exact = norm_act_fixed_reference(*(t.double() for t in (x, weight, bias, mean * 20, var)), 1e-3, has_act)
+    assert found.dtype == dtype
+    return float((found.double().cpu() - exact).abs().max() / exact.abs().max())
+
+
 def errors(form: Form, shape: tuple[int, ...], has_act: bool, dtype: torch.dtype, device: str) -> dict[str, float]:
     """Return the largest error of each result, as a share of its largest value."""
     found = run(form, shape, has_act, dtype, device, dtype)
@@ -56,14 +69,17 @@ def errors(form: Form, shape: tuple[int, ...], has_act: bool, dtype: torch.dtype
 
 
 def main() -> int:
-    from lucid_yolo.kernels.norm_act.kernel import norm_act_kernel
+    from lucid_yolo.kernels.norm_act.kernel import norm_act_fixed_kernel, norm_act_kernel
 
     torch.use_deterministic_algorithms(True)
     torch.utils.deterministic.fill_uninitialized_memory = True
     failed = 0
     for shape in SMALL_SHAPES:
         for has_act in (True, False):
-            worst = max(errors(norm_act_kernel, shape, has_act, torch.float32, "cpu").values())
+            worst = max(
+                *errors(norm_act_kernel, shape, has_act, torch.float32, "cpu").values(),
+                fixed_error(norm_act_fixed_kernel, shape, has_act, torch.float32, "cpu"),
+            )
             failed += worst > 2e-5
             print(shape, has_act, "close" if worst <= 2e-5 else worst)
     return failed

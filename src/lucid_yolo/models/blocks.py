@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lucid_yolo.kernels.norm_act import NormActImplementation, norm_act
+from lucid_yolo.kernels.norm_act import NormActImplementation, norm_act, norm_act_fixed
 
 BN_EPS = 1e-3
 BN_MOMENTUM = 0.03
@@ -39,12 +39,15 @@ class BatchNorm2d(nn.Module):
         self.register_buffer("running_var", torch.ones(channels))
         self.is_frozen = False
 
+    @property
+    def has_batch_statistics(self) -> bool:
+        """Whether a forward pass takes, and keeps, the statistics of its batch."""
+        return self.training and not self.is_frozen
+
     def forward(self, x: Float[Tensor, "B C H W"]) -> Float[Tensor, "B C H W"]:
         """Normalise with batch statistics in training, with running statistics otherwise."""
-        has_batch_statistics = self.training and not self.is_frozen
-        return F.batch_norm(
-            x, self.running_mean, self.running_var, self.weight, self.bias, has_batch_statistics, BN_MOMENTUM, BN_EPS
-        )
+        statistics, parameters = (self.running_mean, self.running_var), (self.weight, self.bias)
+        return F.batch_norm(x, *statistics, *parameters, self.has_batch_statistics, BN_MOMENTUM, BN_EPS)
 
 
 class ConvNormAct(nn.Module):
@@ -78,13 +81,17 @@ class ConvNormAct(nn.Module):
         self.norm_implementation: NormActImplementation = "reference"
 
     def forward(self, x: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D h w"]:
-        """Apply the three layers; in training the last two may be one operation."""
+        """Apply the three layers; the last two may be one operation."""
         x, norm = self.conv(x), self.norm
-        if self.norm_implementation == "reference" or not (norm.training and isinstance(norm, BatchNorm2d)):
+        if self.norm_implementation == "reference" or not isinstance(norm, BatchNorm2d):
             return self.act(norm(x))
+        tensors = x, norm.weight, norm.bias, norm.running_mean, norm.running_var
         has_act = isinstance(self.act, nn.SiLU)
-        statistics = norm.running_mean, norm.running_var, BN_MOMENTUM, BN_EPS
-        return norm_act(x, norm.weight, norm.bias, *statistics, has_act, self.norm_implementation)
+        if norm.has_batch_statistics:
+            return norm_act(*tensors, BN_MOMENTUM, BN_EPS, has_act, self.norm_implementation)
+        if torch.is_grad_enabled():  # as in a frozen layer; the kernel for fixed statistics has no backward pass
+            return self.act(norm(x))
+        return norm_act_fixed(*tensors, BN_EPS, has_act, self.norm_implementation)
 
 
 class Bottleneck(nn.Module):

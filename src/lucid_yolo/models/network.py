@@ -81,7 +81,7 @@ def fuse(network: Network, branches: Sequence[str] = ("one_to_one",)) -> Network
 
 
 def use_norm_kernel(network: nn.Module) -> None:
-    """Let a network in training normalise and activate in one kernel; its parameters and names stay as they are."""
+    """Let a network normalise and activate in kernels; its parameters and names stay as they are."""
     for module in network.modules():
         if isinstance(module, ConvNormAct):
             module.norm_implementation = "kernel"

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lucid_yolo.data.host import usable_cores
 from lucid_yolo.geometry.points import make_anchor_points
-from lucid_yolo.graphs import EagerRunner, ReplayRunner, Runner
+from lucid_yolo.graphs import EagerRunner, ReplayRunner, Runner, side_by_side
 from lucid_yolo.kernels.launch import rehearsal
 from lucid_yolo.models.head import BRANCHES
 from lucid_yolo.models.network import Network, fuse
@@ -160,8 +160,8 @@ class Detector:
             prediction: Prediction = self.network(images.float().mul(1 / 255), self.branches)
         if key == _RAW:
             return prediction.box_ltrb_cell, prediction.class_logit
-        rows = zip(self.branches, split_branches(prediction, len(self.branches)), strict=True)
-        decoded = [self.task.decode(part, self.points, branch) for branch, part in rows]
+        rows = zip(split_branches(prediction, len(self.branches)), self.branches, strict=True)
+        decoded = side_by_side([partial(self.task.decode, part, self.points, branch) for part, branch in rows])
         return tuple(getattr(detections, name) for detections in decoded for name in _FIELDS)
 
 

@@ -102,19 +102,25 @@ def _apply_kernel(  # type: ignore[no-untyped-def]
     weight,
     bias,
     mean,
-    rstd,
+    spread,
     y,
+    eps,
     num_rows,
     channels,
     HAS_ACT: tl.constexpr,
+    IS_FIXED: tl.constexpr,
     BLOCK_R: tl.constexpr,
     BLOCK_C: tl.constexpr,
 ):
+    """Scale, shift and activate; the spread is a variance where statistics are fixed, else 1 / deviation."""
     channel = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
     is_channel = channel < channels
     row, exists, _ = _tile(tl.program_id(0) * BLOCK_R, num_rows, channel, channels, BLOCK_R)
     at = row * channels + channel[None, :]
-    scale = tl.load(weight + channel, is_channel, 0.0) * tl.load(rstd + channel, is_channel, 0.0)
+    rstd = tl.load(spread + channel, is_channel, 0.0)
+    if IS_FIXED:
+        rstd = 1.0 / tl.sqrt_rn(rstd + eps)
+    scale = tl.load(weight + channel, is_channel, 0.0) * rstd
     shift = tl.load(bias + channel, is_channel, 0.0) - tl.load(mean + channel, is_channel, 0.0) * scale
     z = tl.load(x + at, exists, 0.0).to(tl.float32) * scale[None, :] + shift[None, :]
     if HAS_ACT:
@@ -251,6 +257,21 @@ def _has_rows(x: Tensor) -> bool:
     return x.stride(1) == 1 and x.stride(2) == width * step and x.stride(0) == height * width * step
 
 
+def _apply(plan: _Plan, inputs: tuple[Tensor, ...], y: Tensor, eps: float, has_act: bool, *, is_fixed: bool) -> None:
+    launch(
+        _apply_kernel,
+        (plan.num_tiles, plan.num_blocks),
+        *inputs,
+        y,
+        eps,
+        plan.num_rows,
+        plan.channels,
+        HAS_ACT=has_act,
+        IS_FIXED=is_fixed,
+        **plan.tiles,
+    )
+
+
 class _NormAct(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -297,19 +318,7 @@ class _NormAct(torch.autograd.Function):
             eps,
             **plan.merge,
         )
-        launch(
-            _apply_kernel,
-            (plan.num_tiles, plan.num_blocks),
-            x,
-            weight,
-            bias,
-            mean,
-            rstd,
-            y,
-            *shape,
-            HAS_ACT=has_act,
-            **plan.tiles,
-        )
+        _apply(plan, (x, weight, bias, mean, rstd), y, eps, has_act, is_fixed=False)
         ctx.save_for_backward(x, weight, bias, mean, rstd)
         ctx.plan, ctx.has_act = plan, has_act
         return y
@@ -372,4 +381,14 @@ def norm_act_kernel(
 ) -> Tensor:
     """Normalise and activate on the device."""
     y: Tensor = _NormAct.apply(x, weight, bias, running_mean, running_var, momentum, eps, has_act)
+    return y
+
+
+def norm_act_fixed_kernel(
+    x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, eps: float, has_act: bool
+) -> Tensor:
+    """Normalise with fixed statistics and activate on the device; no backward pass."""
+    x = x.contiguous(memory_format=torch.channels_last)
+    y = torch.empty_like(x)
+    _apply(_Plan(x), (x, weight, bias, mean, variance), y, eps, has_act, is_fixed=True)
     return y
