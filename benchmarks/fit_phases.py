@@ -1,9 +1,7 @@
 """Where the wall time of a complete fit goes, from the start of the process to its end.
 
-``python benchmarks/fit_phases.py [--warm_device] --config detect --data.data_root DATA``
-
-Takes the flags of ``lucid-yolo fit`` and prints JSON. ``--warm_device`` is a trial: a thread loads the device's
-libraries beside the imports.
+``python benchmarks/fit_phases.py --config detect --data.data_root DATA`` takes the flags of ``lucid-yolo fit`` and prints
+JSON.
 """
 
 from __future__ import annotations
@@ -11,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -49,26 +46,8 @@ def timed(owner: Any, name: str, seconds: list[float]) -> None:
     setattr(owner, name, wrapper)
 
 
-def load_libraries(stages: dict[str, float]) -> None:
-    """Run a convolution and a product forward and backward, so that their libraries are loaded."""
-    import torch
-
-    device = torch.device("cuda")
-    x = torch.ones(1, 16, 32, 32, device=device, dtype=torch.bfloat16).to(memory_format=torch.channels_last)
-    stages["device there"] = now()
-    weight = torch.ones(16, 16, 3, 3, device=device, dtype=torch.bfloat16, requires_grad=True)
-    torch.nn.functional.conv2d(x, weight).sum().backward()
-    for dtype in (torch.float32, torch.bfloat16):
-        torch.ones(64, 64, device=device, dtype=dtype) @ torch.ones(64, 64, device=device, dtype=dtype)
-    torch.cuda.synchronize(device)
-    stages["libraries loaded"] = now()
-
-
 def main() -> int:
     flags = sys.argv[1:]
-    is_warming = "--warm_device" in flags
-    flags = [flag for flag in flags if flag != "--warm_device"]
-
     from lucid_yolo.data.worker_server import start_worker_server, wants_workers
 
     if wants_workers(flags):
@@ -77,11 +56,6 @@ def main() -> int:
     import torch
 
     stages["torch imported"] = now()
-    from lucid_yolo.runtime.determinism import make_deterministic
-
-    if is_warming:
-        make_deterministic()
-        threading.Thread(target=load_libraries, args=(stages,), daemon=True).start()
     from lightning.pytorch import Callback, Trainer
 
     stages["lightning imported"] = now()

@@ -31,15 +31,13 @@ step)
     ;;
 fit)
     for cores in all 0,1; do
-        for trial in "" --warm_device; do
-            cd "$(mktemp -d)"
-            pin=()
-            [ "$cores" = all ] || pin=(taskset -c "$cores")
-            "${pin[@]}" python "$here/benchmarks/fit_phases.py" $trial "${fit[@]}" >"$out/fit_$cores$trial.txt" 2>&1 ||
-                { tail -5 "$out/fit_$cores$trial.txt" && exit 1; }
-            echo "cores: $cores $trial"
-            sed -n '/^{$/,$p' "$out/fit_$cores$trial.txt"
-        done
+        cd "$(mktemp -d)"
+        pin=()
+        [ "$cores" = all ] || pin=(taskset -c "$cores")
+        "${pin[@]}" python "$here/benchmarks/fit_phases.py" "${fit[@]}" >"$out/fit_$cores.txt" 2>&1 ||
+            { tail -5 "$out/fit_$cores.txt" && exit 1; }
+        echo "cores: $cores"
+        sed -n '/^{$/,$p' "$out/fit_$cores.txt"
     done
     ;;
 pair)

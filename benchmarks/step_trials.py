@@ -151,7 +151,7 @@ def main() -> int:
         "as it is": nullcontext,
         "one after another": lambda: on_streams(1),
         "on 4 streams": lambda: on_streams(4),
-        "on 8 streams": lambda: on_streams(8),
+        "on 12 streams": lambda: on_streams(12),
         "weight gradients beside, window 16": lambda: weight_gradients_beside(16),
     }
     for size in sizes:

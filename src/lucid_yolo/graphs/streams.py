@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-MAX_STREAMS = 12
+MAX_STREAMS = 8
 """Streams beside the recording's own; libraries keep a workspace for each (gain by number: ``docs/log.md``)."""
 
 Result = TypeVar("Result")
