@@ -1,7 +1,7 @@
 """Where the wall time of a complete fit goes, from the start of the process to its end.
 
-``python benchmarks/fit_phases.py --config detect --data.data_root DATA`` takes the flags of ``lucid-yolo fit`` and prints
-JSON.
+``python benchmarks/fit_phases.py --config detect --data.data_root DATA`` takes the flags of ``lucid-yolo fit`` and
+prints JSON.
 """
 
 from __future__ import annotations
