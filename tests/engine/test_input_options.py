@@ -9,10 +9,11 @@ from itertools import count, pairwise
 from typing import Any
 
 import pytest
+import torch
 from lightning.pytorch import Callback
 
 from lucid_yolo.data.loader import TrainLoader
-from lucid_yolo.engine import verdict
+from lucid_yolo.engine import datamodule, verdict
 from lucid_yolo.engine.datamodule import DetectorDataModule
 from lucid_yolo.engine.verdict import SpeedVerdict, StepTimes, judge, step_times
 
@@ -34,6 +35,36 @@ class Slow(Callback):
 def test_what_needs_a_gpu_is_refused_without_one(fit: Any, tmp_path: Any, option: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=rf"data\.{next(iter(option))}.*cannot be honoured: it needs a CUDA device"):
         fit(tmp_path, data=option)
+
+
+PLACES: dict[str, dict[str, Any]] = {
+    "workers": {},
+    "colours on the device": {"device_hsv": True},
+    "resident": {"augment_device": "gpu"},
+    "staged": {"augment_device": "gpu", "cache_prepared_train_images": True},
+    "streamed": {"augment_device": "gpu"},
+}
+
+
+@pytest.mark.parametrize(
+    "places", [("workers", "colours on the device"), ("resident", "staged", "streamed")], ids="-".join
+)
+def test_a_fit_is_the_same_wherever_its_images_are_made(
+    fit: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch, places: tuple[str, ...]
+) -> None:
+    """Complete fits with the plain form of drawing, which stands for the device's."""
+    monkeypatch.setattr(datamodule, "missing_for_kernel", lambda _device: "")
+    results = []
+    for place in places:
+        monkeypatch.setattr(datamodule, "fits", lambda *_, is_resident=place == "resident": is_resident)
+        _, module = fit(tmp_path / place, data=PLACES[place])
+        metrics = (tmp_path / place / "metrics.csv").read_text().splitlines()
+        results.append(({name: tensor.clone() for name, tensor in module.state.tensors().items()}, metrics))
+    (expected, expected_metrics), *others = results
+    assert len(expected_metrics) > 12
+    for found, metrics in others:
+        assert [name for name in expected if not torch.equal(expected[name], found[name])] == []
+        assert metrics == expected_metrics
 
 
 @pytest.mark.parametrize(("between_s", "inside_s", "word"), [(0.5, 0.0, "loader-bound"), (0.0, 0.3, "compute-bound")])

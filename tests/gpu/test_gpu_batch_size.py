@@ -47,12 +47,14 @@ def test_the_line_holds_where_it_was_not_measured(is_recorded: bool) -> None:
 
 
 def test_finding_it_leaves_no_trace() -> None:
+    memory = CudaMemory(DEVICE)
     torch.cuda.manual_seed(3)
-    draws, memory = torch.cuda.get_rng_state(DEVICE), CudaMemory(DEVICE)
-    free = memory.free_bytes()
-    assert auto_batch_size(lambda: build(True), DEVICE, 24, 64) == 24
-    assert torch.equal(torch.cuda.get_rng_state(DEVICE), draws)
-    assert abs(memory.free_bytes() - free) < 256 * 2**20  # library workspaces stay
+    draws, free = torch.cuda.get_rng_state(DEVICE), []
+    for _ in range(3):
+        assert auto_batch_size(lambda: build(True), DEVICE, 24, 64) == 24
+        assert torch.equal(torch.cuda.get_rng_state(DEVICE), draws)
+        free.append(memory.free_bytes())
+    assert free[0] - free[-1] < 32 * 2**20, "libraries and their workspaces stay from the first time on, nothing else"
 
 
 def test_a_fit_with_auto_equals_one_with_the_number(tmp_path: Path) -> None:

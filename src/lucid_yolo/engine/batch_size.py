@@ -142,6 +142,7 @@ class CudaMemory:
     """
 
     def __init__(self, device: torch.device) -> None:
+        torch.cuda.init()  # the allocator counts for devices that are in use
         self._device = device
         self._before = 0
 

@@ -36,6 +36,7 @@ class FitProbe(Callback):
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
+        self._device = torch.device("cpu")
         self._start_s = 0.0
         self._losses: list[Tensor] = []
         self._epochs: list[list[Moment]] = []
@@ -44,10 +45,10 @@ class FitProbe(Callback):
     @override
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Start the clock, before the step is built and recorded."""
-        device = pl_module.device
-        if device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(device)
-        self._start_s = _now_s(device)
+        self._device = trainer.strategy.root_device  # at the end the module is on the CPU again
+        if self._device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self._device)
+        self._start_s = _now_s(self._device)
 
     @override
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -62,7 +63,7 @@ class FitProbe(Callback):
         metrics = detector_module(pl_module).last_metrics
         assert metrics is not None
         self._losses.append(metrics)
-        self._epochs[-1].append(mark(pl_module.device))
+        self._epochs[-1].append(mark(self._device))
 
     @override
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -75,7 +76,7 @@ class FitProbe(Callback):
     @override
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Stop the clock and write."""
-        device, module = pl_module.device, detector_module(pl_module)
+        device, module = self._device, detector_module(pl_module)
         fit_s = _now_s(device) - self._start_s
         if not trainer.is_global_zero:
             return
