@@ -133,6 +133,11 @@ def test_other_stages_are_told_apart(
     assert failed(prove(arms(before=spoil), 3))[1:] == (stage, name)
 
 
+def test_a_hook_on_a_weight_is_called_in_half_precision_too(arms: BuildArms) -> None:
+    found = failed(prove(arms(before=spoil_weight_gradient, precision="bf16"), 3))
+    assert found[1:] == ("backward", "gradient: backbone.stem.0.conv.weight[0, 0, 0, 0]")
+
+
 def test_a_fault_that_does_not_come_again_is_said_to(arms: BuildArms) -> None:
     calls = []
 

@@ -92,13 +92,13 @@ def spoil_gradient(step: TrainStep) -> None:
     def spoil(gradient: torch.Tensor) -> torch.Tensor:
         return gradient * (1 + 2**-10)
 
-    step.state.network.backbone.stem[0].norm.weight.register_hook(spoil)
+    step.state.network.backbone.stem[0].conv.weight.register_hook(spoil)
 
 
 def test_a_recorded_gradient_is_located(arms: BuildArms) -> None:
     stage, name = located(prove(arms(spoil_gradient), 3))
     assert stage == "backward"
-    assert name.startswith("gradient: backbone.stem.0.norm.weight[")
+    assert name.startswith("gradient: backbone.stem.0.conv.weight[")
 
 
 def test_a_stale_recording_is_told_from_a_wrong_one(arms: BuildArms) -> None:

@@ -142,7 +142,7 @@ class CudaMemory:
     """
 
     def __init__(self, device: torch.device) -> None:
-        torch.cuda.init()  # the allocator counts for devices that are in use
+        torch.cuda.init()  # type: ignore[no-untyped-call]  # the allocator counts for devices that are in use
         self._device = device
         self._before = 0
 

@@ -308,12 +308,16 @@ class TrainStep:
 
     @torch.no_grad()
     def _cast_weights(self) -> dict[str, Tensor]:
-        """Return the convolutions' weights in half precision, cast at once; autocast would cast each by itself."""
-        if not self._cast_names:
+        """Return the convolutions' weights in half precision, cast at once; autocast would cast each by itself.
+
+        A weight whose gradient has hooks is left to autocast: they hang on the parameter.
+        """
+        names = [name for name in self._cast_names if not _has_hooks(self._parameters[name])]
+        if not names:
             return {}
         state, dtype = self.state, HALF_DTYPES[self.config.precision]
         cast = state.params.to(dtype)
-        return {n: state.layout.view(n, cast).requires_grad_(n not in state.frozen) for n in self._cast_names}
+        return {n: state.layout.view(n, cast).requires_grad_(n not in state.frozen) for n in names}
 
     @torch.no_grad()
     def _gather_gradients(self, leaves: Mapping[str, Tensor]) -> None:
@@ -357,3 +361,8 @@ class TrainStep:
         factor = torch.where(is_finite, torch.where(is_due, 2.0, 1.0), 0.5)
         state.loss_scale.mul_(factor)
         state.growth_count.mul_(~is_due)
+
+
+def _has_hooks(parameter: Tensor) -> bool:
+    """Return whether somebody wants to see or change the parameter's gradient."""
+    return bool(parameter._backward_hooks or parameter._post_accumulate_grad_hooks)
