@@ -117,6 +117,8 @@ def main() -> int:
     phases = Phases()
     code = run_command(lambda: bool(start(["fit", *flags], [phases]).trainer.interrupted))
     stages["fit ends"] = now()
+    if not phases.epochs:
+        return code
     epochs = [{k: round(v - e["begin"], 3) for k, v in e.items() if k != "begin"} for e in phases.epochs]
     later = epochs[1:] or epochs
     gaps = [b["begin"] - a["end"] for a, b in zip(phases.epochs, phases.epochs[1:], strict=False)]

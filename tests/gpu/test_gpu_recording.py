@@ -13,7 +13,7 @@ from lucid_yolo.bench.step import synthetic_batch
 from lucid_yolo.graphs import EagerRunner, RecordingError, ReplayRunner
 from lucid_yolo.kernels.assignment import Implementation
 from lucid_yolo.models.freeze import frozen_parameters
-from lucid_yolo.models.network import Network
+from lucid_yolo.models.network import Network, use_norm_kernel
 from lucid_yolo.optim.schedule import RunLength, ScheduleConfig, build_schedule
 from lucid_yolo.runtime.checkpoint_file import ModelMeta
 from lucid_yolo.runtime.detector import Detector
@@ -29,12 +29,17 @@ SIZE, NUM_CLASSES, BATCH = 128, 5, 4
 
 
 def make_step(
-    precision: ResolvedPrecision = "bf16", accumulate: int = 1, assignment: Implementation = "reference"
+    precision: ResolvedPrecision = "bf16",
+    accumulate: int = 1,
+    assignment: Implementation = "reference",
+    has_norm_kernel: bool = False,
 ) -> TrainStep:
     make_deterministic()
     torch.manual_seed(0)
     task = DetectTask(NUM_CLASSES, assignment=assignment)
     network = Network("n", task.stems).train().to(DEVICE)
+    if has_norm_kernel:
+        use_norm_kernel(network)
     schedule = build_schedule(ScheduleConfig(), RunLength(25, 2, accumulate))
     return TrainStep(TrainState(network), task, schedule, StepConfig((SIZE, SIZE), precision, accumulate))
 
@@ -241,8 +246,9 @@ def test_recorded_evaluation_follows_the_averaged_weights() -> None:
     assert (recorded._runner.counts.recorded, recorded._runner.counts.replayed) == (1, 3)
 
 
-def test_recorded_decoding_equals_eager_decoding() -> None:
-    step = make_step()
+@pytest.mark.parametrize("has_norm_kernel", [False, True], ids=["plain", "norm kernel"])
+def test_recorded_decoding_equals_eager_decoding(has_norm_kernel: bool) -> None:
+    step = make_step(has_norm_kernel=has_norm_kernel)
     meta = ModelMeta("detect", "n", ClassMap.from_names("abcde"), SIZE)
     plain = Detector(step.state.averaged_network, step.task, meta, "bf16")
     slow = Detector(step.state.averaged_network, DetectTask(NUM_CLASSES, suppression="reference"), meta, "bf16")

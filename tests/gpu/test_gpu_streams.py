@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lucid_yolo.graphs import EagerRunner, ReplayRunner, side_by_side, streams
+from lucid_yolo.graphs import EagerRunner, RecordingError, ReplayRunner, side_by_side, streams
 
 DEVICE = torch.device("cuda")
 CYCLES = 4_000_000  # about two milliseconds
@@ -49,6 +49,31 @@ def test_what_follows_waits_for_all() -> None:
     x = torch.zeros(8, device=DEVICE)
     replay = ReplayRunner(lambda key, x: (torch.cat(four_waits(key, x)),), list)
     assert replay(None, x)[0].view(4, 8)[:, 0].tolist() == [0, 1, 2, 3]
+
+
+class TooLarge(torch.OutOfMemoryError):
+    """Stands for the device being full."""
+
+
+def fail_while_captured(_key: object, x: Tensor) -> tuple[Tensor, ...]:
+    """Two functions side by side, of which the second fails in the capture and not before."""
+
+    def fail() -> Tensor:
+        if torch.cuda.is_current_stream_capturing():
+            raise TooLarge
+        return x + 2
+
+    return tuple(side_by_side([lambda: x + 1, fail]))
+
+
+def test_an_error_beside_the_recording_is_the_one_that_is_said() -> None:
+    x = torch.zeros(8, device=DEVICE)
+    stream = torch.cuda.current_stream()
+    with pytest.raises(RecordingError) as caught:
+        ReplayRunner(fail_while_captured, list)(None, x)
+    assert isinstance(caught.value.__cause__, TooLarge)
+    assert torch.cuda.current_stream() == stream
+    assert replay_ms(four_waits) > 0, "another recording can be made"
 
 
 class SlowSquare(torch.autograd.Function):

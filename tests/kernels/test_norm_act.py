@@ -72,12 +72,14 @@ def is_kernel_asked_for(network: nn.Module) -> bool:
     return False
 
 
-def test_layers_use_the_kernel_where_it_has_what_they_need() -> None:
+def test_layers_use_the_kernel_where_it_has_what_they_need(monkeypatch: pytest.MonkeyPatch) -> None:
     network = nn.Sequential(ConvNormAct(3, 8), ConvNormAct(8, 8, has_act=False))
     use_norm_kernel(network)
     assert is_kernel_asked_for(network.train())
     assert not is_kernel_asked_for(network.eval())  # it could be asked for gradients
     with torch.no_grad():
+        assert not is_kernel_asked_for(network)  # a network fitted on a GPU runs on a CPU
+        monkeypatch.setattr(torch.Tensor, "is_cuda", True)
         assert is_kernel_asked_for(network)
 
 

@@ -23,6 +23,7 @@ from lucid_yolo.data.makers import AugmentDevice
 from lucid_yolo.data.plan import AugmentPolicy, TrainPlanner
 from lucid_yolo.data.sources import PreparedSource
 from lucid_yolo.data.train_source import TrainSource, open_train_source
+from lucid_yolo.graphs.streams import streams_allowed
 from lucid_yolo.kernels.augment.planned_batch import TrainBatch
 from lucid_yolo.models.network import Network, use_norm_kernel
 from lucid_yolo.models.scales import Variant
@@ -284,7 +285,7 @@ def _train_loader(
 
 
 def _floor_ms(network: Network, images: Tensor, precision: ResolvedPrecision, num_steps: int) -> float:
-    """Time forward and backward alone; on a GPU as a replayed graph."""
+    """Time forward and backward alone; on a GPU as a replayed graph, side by side where a recorded step is."""
     device = images.device
     inputs = images.float().mul(1 / 255)
 
@@ -300,13 +301,14 @@ def _floor_ms(network: Network, images: Tensor, precision: ResolvedPrecision, nu
         return median_ms(run, device, num_steps)
     stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
     stream.wait_stream(torch.cuda.current_stream(device))
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            run()
-    torch.cuda.current_stream(device).wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        run()
+    with streams_allowed(device):
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                run()
+        torch.cuda.current_stream(device).wait_stream(stream)
+        with torch.cuda.graph(graph):
+            run()
     return median_ms(graph.replay, device, num_steps)
 
 

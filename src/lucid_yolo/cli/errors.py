@@ -1,4 +1,4 @@
-"""What every command does with errors: one line for the user's, a traceback for the package's own."""
+"""How every command ends: one line for the user's errors, a traceback for the package's own, and no long farewell."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ def run_command(command: Callable[[], int]) -> int:
     Wrong arguments, files that are missing or cannot be used, and a ``ValueError`` or ``ImportError`` (an extra that is
     not installed) that this package raises are the user's. Any other exception is a fault of the program and keeps its
     traceback.
+    The process ends without a last collection of garbage.
 
     Args:
         command: Does the work and returns the exit code.

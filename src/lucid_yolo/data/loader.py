@@ -223,7 +223,7 @@ class ResidentEvalLoader:
 
     def close(self) -> None:
         """Give the device's memory back."""
-        self._batches = []
+        self._batches.clear()
 
 
 def _eval_batch_indices(num_images: int, batch_size: int, world_size: int, rank: int) -> range:

@@ -46,11 +46,13 @@ class DetectorDataModule(LightningDataModule):
             decode and resize nothing, since images are kept as prepared or varied on the device, at most four.
         augment: How training images are varied.
         sampling: How often images are drawn: ``uniform``, ``balanced`` over classes, or by ``repeat_factor``.
-        cache_train_images: Keep the images of a fit as uint8, one copy per machine: ``none``, ``ram`` or ``disk``.
+        cache_train_images: Keep the images of a fit that do not lie on the device as uint8, one copy per machine:
+            ``none``, ``ram`` or ``disk``.
         cache_prepared_train_images: Keep them after the resize to the network's size; alone it means ``ram``.
         augment_device: Where images are varied: ``cpu``, in the workers, or ``gpu``, in one kernel of the training
             step, from source images that lie on the device if they fit, else in page-locked RAM if they are kept there
-            as prepared, else are decoded by the workers for each batch. The same pixels.
+            as prepared, else are decoded by the workers for each batch. The same pixels. With ``gpu`` a fit's
+            validation images lie on the device too, if they take little of its memory.
         device_hsv: Leave only the colours to the device, where the workers do the rest.
         epoch_prefetch: Begin the next epoch's batches before the validation in between.
         source_format: Label format, where looking is not wanted.
@@ -265,13 +267,14 @@ class DetectorDataModule(LightningDataModule):
         return split
 
     def _eval_loader(self, name: str) -> EvalLoader | ResidentEvalLoader:
-        """Return a split's loader; validation images of a fit stay on a device that holds its training images."""
+        """Return a split's loader; where the device draws the training images, a fit's validation images stay on it."""
         trainer, records, size = self._attached_trainer(), self._shared_records(name), self._image_size_px()
         ranks = {"world_size": trainer.world_size, "rank": trainer.global_rank}
         device, is_fit = trainer.strategy.root_device, trainer.state.fn == "fit"
+        is_wanted = is_fit and self.augment_device == "gpu" and trainer.limit_val_batches == 1.0
         num_bytes = ResidentEvalLoader.num_bytes(len(records), size, trainer.world_size)
         loader: EvalLoader | ResidentEvalLoader
-        if is_fit and self.augment_device == "gpu" and fits(num_bytes, device, EVAL_SHARE):
+        if is_wanted and fits(num_bytes, device, EVAL_SHARE):
             prepared = self._prepared(records, is_cached=self.cache_train_images == "disk")
             loader = ResidentEvalLoader(records, prepared, self.eval_batch_size, device, **ranks)
             _log.info("%d %s images, %.2f GiB, lie on %s", len(records), name, num_bytes / 2**30, device)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from lucid_yolo.graphs.blame import ModuleTrace
 from lucid_yolo.graphs.signature import Signature, signature_of
-from lucid_yolo.graphs.streams import streams_allowed
+from lucid_yolo.graphs.streams import join_captured, streams_allowed
 
 WARMUP_RUNS = 2
 """Eager runs before a capture: the first loads libraries, compiles kernels and fills caches, which may wait for the
@@ -189,8 +189,7 @@ class ReplayRunner:
         ):
             try:
                 self._warm_up(signature.key, static)
-                with torch.cuda.graph(graph, self._pool, self._stream, "thread_local"):
-                    outputs = self._function(signature.key, *static)
+                outputs = self._capture(graph, signature.key, static)
             except Exception as error:
                 where = f" in {trace.innermost}" if trace.innermost else ""
                 reason = str(error).partition("\n")[0]
@@ -212,6 +211,25 @@ class ReplayRunner:
                     self._function(key, *static)
                 self._cleanup()
         torch.cuda.current_stream().wait_stream(self._stream)
+
+    def _capture(self, graph: Any, key: Hashable, static: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Run once more while the device only takes note; an error ends the capture and is raised after that."""
+        outputs: tuple[Tensor, ...] = ()
+        failure: Exception | None = None
+        device = static[0].device
+        with torch.cuda.stream(torch.cuda.current_stream(device)):  # comes back to it, whatever happens inside
+            try:
+                with torch.cuda.graph(graph, self._pool, self._stream, "thread_local"):
+                    try:
+                        outputs = self._function(key, *static)
+                    except Exception as error:
+                        failure = error
+                        join_captured(device)
+            except Exception as error:
+                failure = failure or error  # a capture that cannot end says less than what came before
+        if failure is not None:
+            raise failure
+        return outputs
 
     @contextmanager
     def _restored_state(self, device: torch.device) -> Iterator[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -14,7 +15,15 @@ MAX_STREAMS = 8
 """Streams beside the recording's own; libraries keep a workspace for each (gain by number: ``docs/log.md``)."""
 
 Result = TypeVar("Result")
-_recorded_devices: list[torch.device] = []
+
+
+class _Recorded(threading.local):
+    """The device that this thread makes a recording on; None for none."""
+
+    device: torch.device | None = None
+
+
+_recorded = _Recorded()
 
 
 def side_by_side(functions: Sequence[Callable[[], Result]], saved: Sequence[Tensor] = ()) -> list[Result]:
@@ -30,9 +39,9 @@ def side_by_side(functions: Sequence[Callable[[], Result]], saved: Sequence[Tens
     Returns:
         One result per function.
     """
-    if not _recorded_devices:
+    device = _recorded.device
+    if device is None:
         return [function() for function in functions]
-    device = _recorded_devices[-1]
     here = torch.cuda.current_stream(device)
     streams = [_side_stream(device, index) for index in range(min(len(functions), MAX_STREAMS))]
     for stream in streams:
@@ -50,12 +59,26 @@ def side_by_side(functions: Sequence[Callable[[], Result]], saved: Sequence[Tens
 
 @contextmanager
 def streams_allowed(device: torch.device) -> Iterator[None]:
-    """Let :func:`side_by_side` use streams of ``device`` within the block."""
-    _recorded_devices.append(device)
+    """Let :func:`side_by_side` use streams of ``device`` within the block, in this thread."""
+    before, _recorded.device = _recorded.device, device
     try:
         yield
     finally:
-        _recorded_devices.pop()
+        _recorded.device = before
+
+
+def join_captured(device: torch.device) -> None:
+    """Let the current stream, which is being captured, wait for what an error has left on the streams beside it.
+
+    A capture can only end when everything that it began is joined.
+    """
+    here = torch.cuda.current_stream(device)
+    for index in range(MAX_STREAMS):
+        stream = _side_stream(device, index)
+        with torch.cuda.stream(stream):
+            is_captured = torch.cuda.is_current_stream_capturing()
+        if is_captured:
+            here.wait_stream(stream)
 
 
 @cache
