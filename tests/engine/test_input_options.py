@@ -12,7 +12,7 @@ import pytest
 import torch
 from lightning.pytorch import Callback
 
-from lucid_yolo.data.loader import TrainLoader
+from lucid_yolo.data.loader import EvalLoader, ResidentEvalLoader, TrainLoader
 from lucid_yolo.engine import datamodule, verdict
 from lucid_yolo.engine.datamodule import DetectorDataModule
 from lucid_yolo.engine.verdict import SpeedVerdict, StepTimes, judge, step_times
@@ -65,6 +65,24 @@ def test_a_fit_is_the_same_wherever_its_images_are_made(
     for found, metrics in others:
         assert [name for name in expected if not torch.equal(expected[name], found[name])] == []
         assert metrics == expected_metrics
+
+
+@pytest.mark.parametrize(
+    ("options", "limit", "kind"),
+    [
+        ({"augment_device": "gpu"}, 1.0, ResidentEvalLoader),
+        ({"augment_device": "gpu"}, 1, EvalLoader),
+        ({"augment_device": "gpu"}, 0.5, EvalLoader),
+        ({}, 1.0, EvalLoader),
+    ],
+    ids=str,
+)
+def test_validation_images_stay_on_a_device_that_draws_and_validates_all(
+    fit: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], limit: float, kind: type
+) -> None:
+    monkeypatch.setattr(datamodule, "missing_for_kernel", lambda _device: "")
+    trainer, _ = fit(tmp_path, data=options, max_epochs=1, limit_train_batches=1, limit_val_batches=limit)
+    assert type(trainer.val_dataloaders) is kind
 
 
 @pytest.mark.parametrize(("between_s", "inside_s", "word"), [(0.5, 0.0, "loader-bound"), (0.0, 0.3, "compute-bound")])

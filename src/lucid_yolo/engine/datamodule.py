@@ -271,10 +271,10 @@ class DetectorDataModule(LightningDataModule):
         trainer, records, size = self._attached_trainer(), self._shared_records(name), self._image_size_px()
         ranks = {"world_size": trainer.world_size, "rank": trainer.global_rank}
         device, is_fit = trainer.strategy.root_device, trainer.state.fn == "fit"
-        is_wanted = is_fit and self.augment_device == "gpu" and trainer.limit_val_batches == 1.0
+        is_whole = isinstance(trainer.limit_val_batches, float) and trainer.limit_val_batches == 1.0
         num_bytes = ResidentEvalLoader.num_bytes(len(records), size, trainer.world_size)
         loader: EvalLoader | ResidentEvalLoader
-        if is_wanted and fits(num_bytes, device, EVAL_SHARE):
+        if is_fit and is_whole and self.augment_device == "gpu" and fits(num_bytes, device, EVAL_SHARE):
             prepared = self._prepared(records, is_cached=self.cache_train_images == "disk")
             loader = ResidentEvalLoader(records, prepared, self.eval_batch_size, device, **ranks)
             _log.info("%d %s images, %.2f GiB, lie on %s", len(records), name, num_bytes / 2**30, device)
