@@ -1,4 +1,4 @@
-"""How every command ends: one line for the user's errors, a traceback for the package's own, and no long farewell."""
+"""How every command ends: one line for the user's errors, a traceback for the package's own."""
 
 from __future__ import annotations
 

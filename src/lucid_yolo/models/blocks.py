@@ -89,10 +89,10 @@ class ConvNormAct(nn.Module):
         has_act = isinstance(self.act, nn.SiLU)
         if norm.has_batch_statistics:
             return norm_act(*tensors, BN_MOMENTUM, BN_EPS, has_act, self.norm_implementation)
+        # The kernel for fixed statistics has no backward pass, which frozen layers need; a network fitted on a GPU may
+        # be evaluated elsewhere.
         if torch.is_grad_enabled() or not x.is_cuda:
-            return self.act(
-                norm(x)
-            )  # a frozen layer, since the kernel has no backward pass, or a network fitted on a GPU
+            return self.act(norm(x))
         return norm_act_fixed(*tensors, BN_EPS, has_act, self.norm_implementation)
 
 
