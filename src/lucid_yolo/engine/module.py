@@ -32,7 +32,8 @@ from lucid_yolo.runtime.checkpoint_file import FORMAT, NETWORK_PREFIX, SECTION, 
 from lucid_yolo.runtime.detector import Detector
 from lucid_yolo.runtime.determinism import make_deterministic
 from lucid_yolo.runtime.evaluation import Evaluation, SplitEvaluator, check_classes
-from lucid_yolo.runtime.precision import PrecisionName, resolve_precision
+from lucid_yolo.runtime.gradient_plans import GradientPlans
+from lucid_yolo.runtime.precision import HALF_DTYPES, PrecisionName, resolve_precision
 from lucid_yolo.runtime.speed import Speed, choose_speed
 from lucid_yolo.runtime.state import TrainState
 from lucid_yolo.runtime.step import StepConfig, TrainStep
@@ -272,6 +273,8 @@ class DetectorModule(LightningModule):
         self.settle_batch_size(self.speed_options)
         if self._restored is None:
             self.initialize()
+        is_recorded = "capture_step" in self.speed_options
+        plans = self._plan_gradients() if is_recorded else None  # meanwhile source images go to the device
         self.train_step = self.make_step(self._built(), self.speed_options)
         self.state = self.train_step.state
         if self._restored is not None:
@@ -279,9 +282,14 @@ class DetectorModule(LightningModule):
             self._restored = None
         averaged = self.state.averaged_network
         self._detector = Detector(averaged, self.task, self.meta, self.precision, BRANCHES)
-        if "capture_step" in self.speed_options:
-            self.train_step.record()
+        if is_recorded:
+            self.train_step.record(plans)
             self._detector.record()
+
+    def _plan_gradients(self) -> GradientPlans:
+        precision = resolve_precision(self.precision, self.device)
+        dtype = HALF_DTYPES.get(precision, torch.float32)
+        return GradientPlans(self._built(), detector_data(self.trainer).batch_size, self.meta.image_size_px, dtype)
 
     def training_step(self, batch: TrainBatch, batch_idx: int) -> None:
         """Run one micro-step; the last of an update goes through Lightning's optimiser, which counts it."""

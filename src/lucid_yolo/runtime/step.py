@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
@@ -25,6 +25,7 @@ from lucid_yolo.models.scales import STRIDES
 from lucid_yolo.optim.clip import clip_by_norm
 from lucid_yolo.optim.ema import ema_update
 from lucid_yolo.optim.musgd import MuSGD, MuSGDConfig
+from lucid_yolo.runtime.gradient_plans import GradientPlans
 from lucid_yolo.runtime.precision import HALF_DTYPES, ResolvedPrecision, forward_context
 from lucid_yolo.runtime.state import TrainState
 from lucid_yolo.structures import Batch, LossTerms, Prediction
@@ -94,6 +95,7 @@ class TrainStep:
         self.config = config
         self.collective = collective
         self._source_pixels = source_pixels
+        self._plans: GradientPlans | None = None
         self.schedule = schedule.to(device)
         self.points = make_anchor_points(config.image_size_px, STRIDES, device)
         self._parameters = dict(state.network.named_parameters())
@@ -169,13 +171,17 @@ class TrainStep:
             else:
                 runner.prepare(self.key(batch), *batch.tensors)
 
-    def record(self) -> None:
+    def record(self, plans: GradientPlans | None = None) -> None:
         """Record the step at the first batch of each shape and replay it from then on.
+
+        Args:
+            plans: Built meanwhile; a recording waits for them.
 
         Raises:
             RecordingError: There is no CUDA device.
         """
         self.release()
+        self._plans = plans
         self._runners = {span: self.make_runner(span, is_recorded=True) for span in self._spans}
 
     def release(self) -> None:
@@ -207,8 +213,16 @@ class TrainStep:
             lambda: list(self.state.tensors().values()),
             modules=dict(self.state.network.named_modules()),
             cleanup=self._drop_gradients,
-            first_run=partial(rehearsal, usable_cores()),
+            first_run=self._first_run,
         )
+
+    @contextmanager
+    def _first_run(self) -> Iterator[None]:
+        """Have kernels compiled side by side; when it ends, everything that is built once exists."""
+        with rehearsal(usable_cores()):
+            yield
+        if self._plans is not None:
+            self._plans.wait()
 
     @property
     def counts(self) -> RunCounts:
