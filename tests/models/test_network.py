@@ -88,7 +88,8 @@ def test_fused_network_predicts_the_same(network: Network, images: torch.Tensor,
     fused = fuse(network, branches)
     assert is_fused(fused)
     assert not is_fused(network)
-    assert_equal(fused(images, branches), network(images, branches), rtol=0, atol=1e-4)
+    # The order of float32 sums depends on the processor; in float64, below, nothing is left.
+    assert_equal(fused(images, branches), network(images, branches), rtol=1e-4, atol=1e-4)
 
 
 @torch.no_grad()
